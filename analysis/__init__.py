@@ -1,0 +1,1 @@
+"""What it means: pure functions over records; no clock, no network."""

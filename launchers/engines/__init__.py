@@ -1,0 +1,1 @@
+"""One module per engine: its knobs, rules, flags, read-back, counters and failure signs."""

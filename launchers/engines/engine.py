@@ -1,0 +1,96 @@
+"""What every Engine knows: its knobs, flags, read-back, counters and failure signs."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from launchers.launcher import Endpoint
+from results.reasons import Reason
+from results.records import KnobValue, Point, SpecCounters
+
+
+@dataclass(frozen=True, slots=True)
+class Knob:
+    """One speculative setting: its kind, the range the engine honours, a default grid to search."""
+
+    name: str
+    default: KnobValue
+    low: float | None = None
+    high: float | None = None
+    choices: tuple[KnobValue, ...] = ()  # closed set of values, if there is one
+    grid: tuple[KnobValue, ...] = ()  # values worth searching when the user names none
+    meaning: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Served:
+    """What both arms serve: the same model, drafter, fixed arguments and environment."""
+
+    model: Path | str
+    draft: Path | str | None
+    args: Mapping[str, KnobValue]  # fixed arguments by the engine's own flag name without dashes
+    env: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class ReadBack:
+    """What the server says is in effect."""
+
+    model: str | None
+    speculating: bool | None  # None = this engine cannot say
+    effective: Mapping[str, KnobValue | None]  # canonical knob or argument name -> value in effect
+
+
+class Engine(Protocol):
+    """One inference engine. All knowledge that is special to it lives in its module."""
+
+    name: str
+
+    def version(self) -> str:
+        """Version of the engine that will be launched, without launching it."""
+
+    def methods(self, served: Served) -> Mapping[str, tuple[Knob, ...]]:
+        """Speculative methods open to this model and drafter, each with its knobs."""
+
+    def check(self, point: Point, served: Served) -> None:
+        """Raise UsageError with the rule and the nearest legal values if a Point is illegal."""
+
+    def canonical(self, point: Point) -> Point:
+        """The Point without dead knobs, defaults filled in: equal results behave equally."""
+
+    def starting_points(self, served: Served) -> Sequence[Point]:
+        """Engine defaults and known good Points, best guesses first."""
+
+    def check_served(self, served: Served) -> None:
+        """Raise UsageError if model, drafter or arguments cannot be served (missing, truncated ...)."""
+
+    def command(self, point: Point, served: Served, port: int) -> tuple[str, ...]:
+        """The exact command line: every speculative knob is passed explicitly."""
+
+    def environment(self, point: Point, served: Served) -> Mapping[str, str]:
+        """Variables added for both arms."""
+
+    def is_ready(self, endpoint: Endpoint) -> bool:
+        """Whether the server accepts requests now; never raises for a server that is not up yet."""
+
+    def read_back(self, endpoint: Endpoint, point: Point, served: Served) -> ReadBack:
+        """Effective settings. Raises MeasurementInvalid: WRONG_SERVER, IGNORED_SETTING, NOT_SPECULATING."""
+
+    def request_fields(self, *, fixed_length: bool) -> Mapping[str, object]:
+        """Body fields this engine needs beside OpenAI's (no prompt cache, ignore EOS ...)."""
+
+    def engine_stats(self, event: Mapping[str, object]) -> Mapping[str, float]:
+        """Per-request figures from the last events of a stream, if this engine sends any."""
+
+    def counters(self, endpoint: Endpoint) -> SpecCounters | None:
+        """Speculation counters now; None if the server has none."""
+
+    def reset_cache(self, endpoint: Endpoint) -> bool:
+        """Forget cached prefixes; False if this engine cannot."""
+
+    def context_tokens(self, endpoint: Endpoint) -> int | None:
+        """Tokens one request may use (prompt and output), None if unknown."""
+
+    def cause(self, log: str, exit_code: int | None, *, ready: bool) -> tuple[Reason, str]:
+        """Name a failure from the log and the exit code: the reason and the line that shows it."""

@@ -1,0 +1,43 @@
+"""What every Launcher offers: start a server, know whether it lives, end it."""
+
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """What to start: a command for a server that will listen on a loopback port."""
+
+    argv: tuple[str, ...]
+    port: int
+    log_path: Path
+    env: Mapping[str, str] = field(default_factory=dict)  # added to the environment of the tool
+
+
+class Endpoint(Protocol):
+    """A running server with its address."""
+
+    base_url: str  # http://127.0.0.1:PORT
+    log_path: Path
+
+    def exit_code(self) -> int | None:
+        """None while the server lives; negative = signal."""
+
+    def owns_port(self) -> bool:
+        """Whether the listener on the port belongs to this launch."""
+
+    def pids(self) -> tuple[int, ...]:
+        """Every process of this launch, for telemetry; empty if it cannot be known."""
+
+
+class Launcher(Protocol):
+    """How a server comes to be. Leaving the context ends the server and all its processes."""
+
+    def start(self, launch: Launch) -> AbstractContextManager[Endpoint]:
+        """Start without waiting for readiness.
+
+        Raises LaunchFailed (the command cannot be run) or UsageError (the port is taken).
+        """

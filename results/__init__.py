@@ -1,0 +1,1 @@
+"""What we know: records, reasons, the environment fingerprint and the append-only run folder."""

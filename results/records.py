@@ -1,0 +1,309 @@
+"""The records a run is made of: frozen, typed, versioned. Units stand in the names.
+
+Times named `*_s` inside a window are seconds since that window began (monotonic clock); `*_at` are
+Unix times. A missing figure is None, never 0.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from results.reasons import Reason
+
+SCHEMA = 1
+
+KnobValue = int | float | str | bool
+
+BASELINE_METHOD = "none"
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """One canonical configuration: the speculative method and the knobs that matter to it."""
+
+    method: str
+    knobs: Mapping[str, KnobValue] = field(default_factory=dict)
+
+    @property
+    def key(self) -> str:
+        """Identity of the Point: equal keys behave equally."""
+        return json.dumps([self.method, dict(self.knobs)], sort_keys=True)
+
+    @property
+    def label(self) -> str:
+        """Derived name for people, e.g. `ngram-simple size_m=8 size_n=4`."""
+        return " ".join([self.method, *(f"{k}={v}" for k, v in sorted(self.knobs.items()))])
+
+    @property
+    def is_baseline(self) -> bool:
+        return self.method == BASELINE_METHOD
+
+
+BASELINE = Point(BASELINE_METHOD)
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """One workload class at one pace: the smallest thing a speed-up is stated for."""
+
+    workload_class: str
+    pace: str  # as the Pace prints itself, e.g. "closed(4)"
+
+    @property
+    def label(self) -> str:
+        return f"{self.workload_class} @ {self.pace}"
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """Raw record of one request, sent over one stream."""
+
+    prompt_id: str
+    workload_class: str
+    scheduled_s: float  # when the Pace wanted it sent
+    sent_s: float  # when it was sent
+    first_byte_s: float | None
+    chunk_s: Sequence[float]  # arrival of every event that carried text, of any channel
+    ended_s: float
+    prompt_tokens: int | None  # from usage only
+    output_tokens: int | None  # from usage only
+    finish_reason: str | None
+    error: str | None  # what went wrong, in one line; None = success
+    text: str = ""  # the content channel
+    reasoning_text: str = ""  # reasoning / reasoning_content
+    text_channels: tuple[str, ...] = ()  # keys of the delta that carried text, in order of first use
+    engine_stats: Mapping[str, float] = field(default_factory=dict)  # e.g. llama.cpp timings
+
+    @property
+    def ttft_s(self) -> float | None:
+        """From the scheduled time (no coordinated omission) to the first text."""
+        return self.chunk_s[0] - self.scheduled_s if len(self.chunk_s) else None
+
+    @property
+    def tpot_s(self) -> float | None:
+        """(last text - first text) / (output tokens - 1)."""
+        if self.output_tokens is None or self.output_tokens < 2 or len(self.chunk_s) < 2:
+            return None
+        return (self.chunk_s[-1] - self.chunk_s[0]) / (self.output_tokens - 1)
+
+    @property
+    def end_to_end_s(self) -> float:
+        return self.ended_s - self.scheduled_s
+
+
+@dataclass(frozen=True, slots=True)
+class SpecCounters:
+    """Cumulative speculation counters of a server at one moment, summed over ranks."""
+
+    drafts: int
+    draft_tokens: int
+    accepted_tokens: int
+    accepted_per_position: tuple[int, ...] = ()
+
+    def since(self, before: "SpecCounters") -> "SpecCounters":
+        """What was counted between `before` and this."""
+        earlier = before.accepted_per_position + (0,) * len(self.accepted_per_position)
+        return SpecCounters(
+            self.drafts - before.drafts,
+            self.draft_tokens - before.draft_tokens,
+            self.accepted_tokens - before.accepted_tokens,
+            tuple(n - e for n, e in zip(self.accepted_per_position, earlier, strict=False)),
+        )
+
+
+class AcceptanceState(StrEnum):
+    MEASURED = "measured"
+    UNKNOWN = "unknown"  # no counter, or too few drafts to state a rate
+    NOT_SPECULATING = "not speculating"
+    COUNTERS_DISAGREE = "counters disagree"  # two sources more than a point apart
+
+
+@dataclass(frozen=True, slots=True)
+class Acceptance:
+    """What became of the drafts in one window. Diagnosis only, never the objective."""
+
+    state: AcceptanceState
+    source: str = ""  # where the counts come from
+    counters: SpecCounters | None = None
+    rate: float | None = None  # accepted / proposed tokens, [0, 1]
+    rate_range: tuple[float, float] | None = None  # when two sources disagree
+    length: float | None = None  # emitted tokens / verify steps, bonus token included, >= 1
+    per_position: tuple[float, ...] = ()  # share of drafts accepted at least up to position i
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Telemetry:
+    """The host during one window. Cores are CPU seconds per second of wall time."""
+
+    wall_s: float
+    server_cores: float | None = None
+    client_cores: float | None = None
+    foreign_cores: float | None = None  # busy, but neither our server nor our client
+    stolen_cores: float | None = None  # taken by the hypervisor
+    cpu_pressure: float | None = None  # PSI "some": share of the window, [0, 1]
+    memory_pressure: float | None = None
+    server_memory_bytes: int | None = None  # peak resident set of the launch
+    frequency_hz: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Quantiles:
+    p50: float
+    p95: float
+    p99: float
+
+
+@dataclass(frozen=True, slots=True)
+class Measurement:
+    """Summary of one arm in one Cell."""
+
+    cell: Cell
+    requests: int
+    failed: int
+    first_error: str | None
+    output_tokens: int | None  # None if any request came without usage
+    wall_s: float  # the steady window
+    tokens_per_s: float | None  # output tokens / wall of the steady window
+    mean_request_tokens_per_s: float | None  # mean of the per-request rates, for comparison
+    ttft_s: Quantiles | None
+    tpot_s: Quantiles | None
+    chunk_gap_s: Quantiles | None  # raw gap between chunks: what a reader feels
+    end_to_end_s: Quantiles | None
+    concurrency: float  # mean requests in flight while the load was steady
+    empty_share: float  # successful requests without content text
+    truncated_share: float  # successful requests that ended at the token cap
+    degenerate_share: float  # successful requests whose text loops or is garbage
+    tokens_by_prompt: Mapping[str, int]  # output tokens of every successful request
+    acceptance: Acceptance
+    telemetry: Telemetry
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """Why there is no number, with the one line that shows it."""
+
+    reason: Reason
+    evidence: str
+
+
+@dataclass(frozen=True, slots=True)
+class OutputCheck:
+    """Greedy texts of two arm-runs compared, prompt by prompt."""
+
+    compared: int
+    identical: int
+    first_divergence_chars: tuple[int, ...]  # one per differing prompt: length of the common prefix
+
+    @property
+    def identical_share(self) -> float | None:
+        return self.identical / self.compared if self.compared else None
+
+
+@dataclass(frozen=True, slots=True)
+class ArmRun:
+    """One launch of one arm: from start to stop, with what was measured, or why not."""
+
+    point: Point
+    argv: tuple[str, ...]
+    start_s: float  # launch until ready and verified
+    warm_up_s: float
+    measured_s: float
+    effective: Mapping[str, KnobValue | None]  # settings read back from the server
+    measurements: tuple[Measurement, ...] = ()
+    failure: Failure | None = None
+    stopped_early: bool = False  # hopeless: ended after a few prompts
+    log: str = ""  # file name under logs/
+    requests: str = ""  # file name under requests/
+
+    def cell(self, cell: Cell) -> Measurement | None:
+        return next((m for m in self.measurements if m.cell == cell), None)
+
+
+class Phase(StrEnum):
+    SEARCH = "search"
+    CONFIRM = "confirm"
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """One launch of each arm, adjacent in time, same prompts, random arm order: the unit of evidence."""
+
+    number: int
+    phase: Phase
+    started_at: float
+    ended_at: float
+    prompt_set: str  # hash of the prompts used
+    arms: tuple[ArmRun, ...]  # in the order they ran
+    outputs: Mapping[str, OutputCheck] = field(default_factory=dict)  # Point key -> against baseline
+    control: OutputCheck | None = None  # this baseline against an earlier baseline, same prompts
+    invalid: Failure | None = None  # the whole Block is unusable and was rerun
+    schema: int = SCHEMA
+
+    @property
+    def baseline(self) -> ArmRun | None:
+        return next((a for a in self.arms if a.point.is_baseline), None)
+
+    def arm(self, point: Point) -> ArmRun | None:
+        return next((a for a in self.arms if a.point.key == point.key), None)
+
+
+class TrialState(StrEnum):
+    MEASURED = "measured"
+    HOPELESS = "hopeless"  # stopped after a few prompts; log_speedup is over those
+    FAILED = "failed"  # see failure
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """One Point measured against the Baseline, or its failure with the reason."""
+
+    number: int
+    point: Point
+    source: str  # who proposed it: "start", "sampler", "neighbour"
+    state: TrialState
+    log_speedup: float | None  # mean over Cells of log(candidate / baseline)
+    by_cell: Mapping[str, float]  # Cell label -> log speed-up
+    blocks: tuple[int, ...]
+    failure: Failure | None = None
+    limits: Mapping[str, float] = field(default_factory=dict)  # name -> log(value / limit); > 0 = broken
+    schema: int = SCHEMA
+
+
+class VerdictKind(StrEnum):
+    BETTER = "BETTER"
+    WORSE = "WORSE"
+    SAME = "SAME"
+    UNDECIDED = "UNDECIDED"
+    INVALID = "INVALID"
+
+
+@dataclass(frozen=True, slots=True)
+class Effect:
+    """A speed-up as log ratio with its interval: log(candidate / baseline)."""
+
+    log_ratio: float
+    low: float
+    high: float
+    blocks: int
+
+    @property
+    def signs_are_certain(self) -> bool:
+        return self.low > 0 or self.high < 0
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What the confirmation says about one Point against the Baseline, and what it holds for."""
+
+    kind: VerdictKind
+    point: Point
+    effect: Effect | None
+    by_class: Mapping[str, Effect]
+    cells: tuple[str, ...]
+    identical_share: float | None  # outputs identical to the baseline's
+    control_identical_share: float | None  # baseline against baseline
+    acceptance_length: float | None
+    why: str  # one sentence
+    warnings: tuple[str, ...] = ()

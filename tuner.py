@@ -1,0 +1,5 @@
+"""The `tuner` command line."""
+
+
+def main() -> None:
+    """Run the command line."""
