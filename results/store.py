@@ -1,0 +1,209 @@
+"""The run folder: append-only, fsynced records that survive a kill at any instant.
+
+`trials.jsonl` and `blocks.jsonl` are the truth; everything else can be made again from them.
+"""
+
+import errno
+import fcntl
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+import msgspec
+
+from results.errors import UsageError
+from results.records import SCHEMA, Block, Request, Trial
+
+T = TypeVar("T", Trial, Block)
+
+
+@dataclass(frozen=True, slots=True)
+class RunFolder:
+    """One run on disk. Any `OSError` becomes a UsageError that says what to do."""
+
+    path: Path
+
+    @property
+    def sweep_file(self) -> Path:
+        return self.path / "sweep.yaml"
+
+    @property
+    def study_file(self) -> Path:
+        return self.path / "study.log"
+
+    @property
+    def logs(self) -> Path:
+        return self.path / "logs"
+
+    @property
+    def report_file(self) -> Path:
+        return self.path / "report.html"
+
+    def create(self) -> None:
+        """Make the folders; keeps what is there."""
+        with _explained(self.path):
+            for folder in (self.path, self.logs, self.path / "requests"):
+                folder.mkdir(parents=True, exist_ok=True)
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Only one tool drives a run at a time; the lock ends with the process."""
+        with _explained(self.path):
+            lock = (self.path / "lock").open("w")
+        with lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise UsageError(
+                    f"another tuner is at work on {self.path}: wait for it, or name another folder with --run"
+                ) from None
+            yield
+
+    def trials(self) -> list[Trial]:
+        return _read(self.path / "trials.jsonl", Trial)
+
+    def blocks(self) -> list[Block]:
+        return _read(self.path / "blocks.jsonl", Block)
+
+    def add_trial(self, trial: Trial) -> None:
+        append_line(self.path / "trials.jsonl", msgspec.json.encode(trial))
+
+    def add_block(self, block: Block) -> None:
+        append_line(self.path / "blocks.jsonl", msgspec.json.encode(block))
+
+    def write_text(self, name: str, text: str) -> None:
+        """Write a whole file; a kill leaves the old or the new one, never half."""
+        with _explained(self.path):
+            _replace(self.path / name, text.encode())
+
+    def write_json(self, name: str, value: object) -> None:
+        self.write_text(name, msgspec.json.format(msgspec.json.encode(value), indent=1).decode() + "\n")
+
+    def read_json(self, name: str) -> Mapping[str, Any]:
+        """A file of this folder written with `write_json`; empty if it is not there or damaged."""
+        try:
+            value = msgspec.json.decode((self.path / name).read_bytes())
+        except (OSError, msgspec.DecodeError):
+            return {}
+        return value if isinstance(value, dict) else {}
+
+    def write_requests(self, name: str, requests: Sequence[Request]) -> None:
+        """Raw requests of one arm-run as `requests/NAME.parquet`."""
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        rows = msgspec.to_builtins(list(requests))
+        for row in rows:  # a struct column would take the union of all keys
+            row["engine_stats"] = msgspec.json.encode(row["engine_stats"]).decode()
+        with _explained(self.path):
+            sink = pa.BufferOutputStream()
+            pq.write_table(pa.Table.from_pylist(rows, schema=_request_schema()), sink)
+            _replace(self.path / "requests" / f"{name}.parquet", sink.getvalue().to_pybytes())
+
+    def read_requests(self, name: str) -> list[Request]:
+        """What `write_requests` wrote; empty if that file is not there."""
+        import pyarrow.parquet as pq
+
+        path = self.path / "requests" / f"{name}.parquet"
+        if not path.exists():
+            return []
+        rows = pq.read_table(path, use_threads=False).to_pylist()
+        for row in rows:
+            row["engine_stats"] = msgspec.json.decode(row["engine_stats"])
+        return msgspec.convert(rows, list[Request])
+
+
+def _request_schema() -> Any:
+    import pyarrow as pa
+
+    number, whole, word = pa.float64(), pa.int64(), pa.string()
+    return pa.schema(
+        [
+            ("prompt_id", word),
+            ("workload_class", word),
+            ("scheduled_s", number),
+            ("sent_s", number),
+            ("first_byte_s", number),
+            ("chunk_s", pa.list_(number)),
+            ("ended_s", number),
+            ("prompt_tokens", whole),
+            ("output_tokens", whole),
+            ("finish_reason", word),
+            ("error", word),
+            ("text", word),
+            ("reasoning_text", word),
+            ("text_channels", pa.list_(word)),
+            ("engine_stats", word),
+        ]
+    )
+
+
+def append_line(path: Path, line: bytes) -> None:
+    """Append one line and make it durable. If the disk is full, nothing of it stays."""
+    with _explained(path.parent), path.open("ab") as file:
+        end = file.tell()
+        try:
+            file.write(line + b"\n")
+            file.flush()
+            os.fsync(file.fileno())
+        except OSError:
+            os.ftruncate(file.fileno(), end)
+            raise
+
+
+def _read(path: Path, kind: type[T]) -> list[T]:
+    """All whole lines. A torn last line (a kill while writing) is cut off; it was never promised."""
+    if not path.exists():
+        return []
+    with _explained(path.parent):
+        content = path.read_bytes()
+        whole = content[: content.rfind(b"\n") + 1]
+        if len(whole) < len(content):
+            os.truncate(path, len(whole))
+    return [_decode(path, number, line, kind) for number, line in enumerate(whole.splitlines(), 1)]
+
+
+def _decode(path: Path, number: int, line: bytes, kind: type[T]) -> T:
+    try:
+        record = msgspec.json.decode(line, type=kind)
+    except msgspec.DecodeError as error:
+        raise UsageError(
+            f"{path}, line {number} is damaged ({error}): restore the file, or remove that line"
+            " to give that record up"
+        ) from error
+    if record.schema > SCHEMA:
+        raise UsageError(f"{path} was written by a newer tuner (schema {record.schema}): update this one")
+    return record
+
+
+def _replace(path: Path, content: bytes) -> None:
+    draft = path.with_name(path.name + ".part")
+    try:
+        with draft.open("wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        draft.replace(path)
+    except OSError:
+        draft.unlink(missing_ok=True)
+        raise
+
+
+@contextmanager
+def _explained(folder: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise UsageError(
+                f"no space left for {folder}: what was recorded is kept;"
+                " make room and run the same command again"
+            ) from error
+        if isinstance(error, PermissionError) or error.errno == errno.EROFS:
+            raise UsageError(f"no permission to write in {folder}: name another folder with --run") from error
+        if isinstance(error, NotADirectoryError | FileExistsError):
+            raise UsageError(f"{folder} is a file, not a folder: name another folder with --run") from error
+        raise

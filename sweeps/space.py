@@ -1,0 +1,185 @@
+"""The Space: every canonical Point worth trying, without dead knobs and without illegal ones."""
+
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from math import prod
+from typing import TYPE_CHECKING, cast
+
+from launchers.engines.engine import Engine, Knob, Served
+from results.errors import UsageError
+from results.records import BASELINE_METHOD, KnobValue, Point
+from sweeps.sweep import KnobSpec, Range, nearest
+
+if TYPE_CHECKING:
+    from optuna import Trial as OptunaTrial
+
+MAX_COMBINATIONS = 1_000_000
+
+Values = tuple[KnobValue, ...]
+
+
+@dataclass(frozen=True)
+class Space:
+    """Values to try for each knob of each method, in order; only legal combinations become Points."""
+
+    engine: Engine
+    served: Served
+    methods: Mapping[str, Mapping[str, Values]]
+
+    @cached_property
+    def points(self) -> Mapping[str, Point]:
+        """All canonical Points by key, in a fixed order."""
+        found: dict[str, Point] = {}
+        for method, knobs in self.methods.items():
+            for combination in itertools.product(*knobs.values()):
+                point = self.point(method, dict(zip(knobs, combination, strict=True)))
+                if point is not None:
+                    found.setdefault(point.key, point)
+        return found
+
+    def point(self, method: str, knobs: Mapping[str, KnobValue]) -> Point | None:
+        """The canonical Point of these values; None if the engine's rules forbid them."""
+        point = Point(method, knobs)
+        try:
+            self.engine.check(point, self.served)
+        except UsageError:
+            return None
+        return self.engine.canonical(point)
+
+    def neighbours(self, point: Point) -> list[Point]:
+        """Points that differ from this one by one step of one knob."""
+        found = {}
+        for knob, values in self.methods[point.method].items():
+            at = values.index(point.knobs[knob]) if point.knobs.get(knob) in values else None
+            for step in (-1, 1):
+                if at is None or not 0 <= at + step < len(values):
+                    continue
+                other = self.point(point.method, {**point.knobs, knob: values[at + step]})
+                if other is not None and other.key in self.points and other.key != point.key:
+                    found[other.key] = other
+        return [*found.values()]
+
+    def nearest(self, point: Point) -> Point | None:
+        """The closest Point of this Space to one that may lie outside; None if its method is not here."""
+        if point.method not in self.methods:
+            return None
+        knobs = {
+            knob: _closest(point.knobs.get(knob), values)
+            for knob, values in self.methods[point.method].items()
+        }
+        return self.point(point.method, knobs)
+
+    def suggest(self, trial: "OptunaTrial") -> Point | None:
+        """Let the sampler choose: the method first, below it only that method's knobs.
+
+        Ordered numbers are searched by their place in the list, so that distance means something.
+        """
+        method = trial.suggest_categorical("method", [*self.methods])
+        knobs: dict[str, KnobValue] = {}
+        for knob, values in self.methods[method].items():
+            name = f"{method}.{knob}"
+            if _is_ordered(values):
+                knobs[knob] = values[trial.suggest_int(name, 0, len(values) - 1)]
+            else:
+                knobs[knob] = cast(KnobValue, trial.suggest_categorical(name, values))
+        return self.point(method, knobs)
+
+    def parameters(self, point: Point) -> dict[str, KnobValue]:
+        """The sampler's parameters that lead to this Point."""
+        parameters: dict[str, KnobValue] = {"method": point.method}
+        for knob, values in self.methods[point.method].items():
+            value = point.knobs[knob] if knob in point.knobs else values[0]
+            parameters[f"{point.method}.{knob}"] = values.index(value) if _is_ordered(values) else value
+        return parameters
+
+
+def build_space(engine: Engine, served: Served, wanted: Mapping[str, Mapping[str, KnobSpec] | None]) -> Space:
+    """Resolve the sweep file's space. Raises UsageError: unknown method or knob, bad value, no Point."""
+    known = {m: knobs for m, knobs in engine.methods(served).items() if m != BASELINE_METHOD}
+    asked = wanted or dict.fromkeys(known)
+    for method in asked:
+        if method not in known:
+            reason = "the baseline, it is always measured" if method == BASELINE_METHOD else "no method"
+            raise UsageError(f"space: {method!r} is {reason}{nearest(method, [*known])}")
+    methods = {m: _values(m, known, specs or {}) for m, specs in asked.items()}
+    space = Space(engine, served, methods)
+    combinations = sum(prod(len(v) for v in knobs.values()) for knobs in methods.values())
+    if combinations > MAX_COMBINATIONS:
+        raise UsageError(
+            f"space: {combinations:,} combinations are more than {MAX_COMBINATIONS:,}: give fewer values"
+        )
+    if not space.points:
+        raise UsageError("space: no legal Point in it: " + _why_illegal(space))
+    return space
+
+
+def _values(
+    method: str, known: Mapping[str, Sequence[Knob]], specs: Mapping[str, KnobSpec]
+) -> dict[str, Values]:
+    knobs = {knob.name: knob for knob in known[method]}
+    for name in specs:
+        if name not in knobs:
+            owners = [m for m, others in known.items() if any(k.name == name for k in others)]
+            hint = f": it belongs to {', '.join(owners)}" if owners else nearest(name, [*knobs])
+            raise UsageError(f"space: {name!r} is no knob of {method}{hint}")
+    return {name: _checked(method, knob, specs.get(name)) for name, knob in knobs.items()}
+
+
+def _checked(method: str, knob: Knob, spec: KnobSpec | None) -> Values:
+    place = f"space: {method}.{knob.name}"
+    if spec is None:
+        return knob.grid or (knob.default,)
+    values = spec.values() if isinstance(spec, Range) else tuple(spec) if isinstance(spec, list) else (spec,)
+    if not values:
+        raise UsageError(f"{place}: no value given")
+    for value in values:
+        _check_value(place, knob, value)
+    unique = tuple(dict.fromkeys(values))
+    return tuple(sorted(unique, key=float)) if _is_ordered(unique) else unique
+
+
+def _check_value(place: str, knob: Knob, value: KnobValue) -> None:
+    if knob.choices:
+        if value not in knob.choices:
+            raise UsageError(f"{place}: {value!r} is not one of {', '.join(map(str, knob.choices))}")
+        return
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise UsageError(f"{place}: {value!r} is not a number")
+    if isinstance(knob.default, int) and not isinstance(value, int):
+        raise UsageError(f"{place}: {value!r} is not a whole number")
+    low, high = knob.low or 0, float("inf") if knob.high is None else knob.high
+    if not low <= value <= high:
+        raise UsageError(f"{place}: {value} is outside the engine's range {low:g} to {high:g}")
+
+
+def _why_illegal(space: Space) -> str:
+    method, knobs = next(iter(space.methods.items()))
+    try:
+        space.engine.check(Point(method, {k: v[0] for k, v in knobs.items()}), space.served)
+    except UsageError as error:
+        return str(error)
+    return "give at least one value to each knob"
+
+
+def _is_ordered(values: Values) -> bool:
+    return all(isinstance(v, int | float) and not isinstance(v, bool) for v in values)
+
+
+def _closest(value: KnobValue | None, values: Values) -> KnobValue:
+    if value in values and value is not None:
+        return value
+    if isinstance(value, int | float) and _is_ordered(values):
+        return min(values, key=lambda v: abs(float(v) - float(value)))
+    return values[0]
+
+
+def iter_start_points(space: Space) -> Iterator[Point]:
+    """The engine's starting points, moved into the Space, each once."""
+    seen = set()
+    for point in space.engine.starting_points(space.served):
+        inside = space.nearest(point)
+        if inside is not None and inside.key in space.points and inside.key not in seen:
+            seen.add(inside.key)
+            yield inside

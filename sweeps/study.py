@@ -1,0 +1,188 @@
+"""Which Point to measure next: starting points, then the sampler, then the neighbours of the best.
+
+Optuna's journal is search state only. It is made again from the Trials whenever a run is opened, so
+a damaged or missing journal, and trials that were running when the tool was killed, cost nothing.
+"""
+
+import logging
+import random
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from results.reasons import Reason
+from results.records import BASELINE, BASELINE_METHOD, Point, Trial, TrialState
+from sweeps.space import Space, iter_start_points
+
+if TYPE_CHECKING:
+    import optuna
+
+MAX_REPEATS = 20  # proposals of known Points in a row before another one is drawn instead
+
+# Failures of the machine, not of the Point: the sampler learns nothing from them.
+NOT_THE_POINTS_FAULT = frozenset(
+    {
+        Reason.HOST_PRESSURE,
+        Reason.CLIENT_OVERHEAD,
+        Reason.CONFOUNDED,
+        Reason.TOO_SHORT,
+        Reason.CONCURRENCY_NOT_REACHED,
+        Reason.WRONG_SERVER,
+    }
+)
+
+START, SAMPLER, NEIGHBOUR = "start", "sampler", "neighbour"
+
+
+class Search:
+    """Ask for a Point, measure it, tell the Trial. Never asks for the same Point twice."""
+
+    def __init__(
+        self, space: Space, *, trials: int, seed: int, journal: Path, past: Sequence[Trial] = ()
+    ) -> None:
+        self._space = space
+        self._budget = trials
+        self._study = _new_study(journal, seed)
+        self._random = random.Random(seed)
+        self._told: dict[str, Trial] = {}
+        self._asked: tuple[str, optuna.Trial] | None = None
+        for trial in past:
+            self.tell(trial)
+
+    @property
+    def remaining(self) -> int:
+        """Points that may still be measured."""
+        return max(0, self._budget - len(self._told))
+
+    @property
+    def best(self) -> Trial | None:
+        """The best Trial that keeps every limit."""
+        return best_of([*self._told.values()])
+
+    def ask(self) -> tuple[Point, str] | None:
+        """The next Point and who proposed it; None when the budget or the Space is used up."""
+        if self.remaining == 0 or len(self._told) >= len(self._space.points):
+            return None
+        start = next((p for p in iter_start_points(self._space) if p.key not in self._told), None)
+        if start is not None:
+            return self._take(start), START
+        neighbours = self._open_neighbours()
+        if neighbours and self.remaining <= len(neighbours):
+            return self._take(neighbours[0]), NEIGHBOUR
+        return self._sampled(), SAMPLER
+
+    def tell(self, trial: Trial) -> None:
+        """Record the outcome of the Point last asked for, or of an earlier run's Trial."""
+        if trial.point.method == BASELINE_METHOD:
+            return
+        self._told[trial.point.key] = trial
+        asked, self._asked = self._asked, None
+        if trial.point.key not in self._space.points:
+            return  # measured under a Space that has changed since: known, but not the sampler's
+        if asked is None or asked[0] != trial.point.key:
+            self._take(trial.point)
+            asked, self._asked = self._asked, None
+        if asked is not None:
+            _tell(self._study, asked[1], trial)
+
+    def unmeasured_neighbours(self) -> list[Point]:
+        """Neighbours of the best that the budget left out."""
+        return self._open_neighbours()
+
+    def _open_neighbours(self) -> list[Point]:
+        best = self.best
+        if best is None or best.point.key not in self._space.points:
+            return []
+        return [p for p in self._space.neighbours(best.point) if p.key not in self._told]
+
+    def _take(self, point: Point) -> Point:
+        self._study.enqueue_trial(self._space.parameters(point))
+        trial = self._study.ask()
+        self._space.suggest(trial)
+        trial.set_user_attr("point", point.label)
+        self._asked = (point.key, trial)
+        return point
+
+    def _sampled(self) -> Point:
+        for _ in range(MAX_REPEATS):
+            trial = self._study.ask()
+            point = self._space.suggest(trial)
+            if point is None:  # against the engine's rules: never launched, costs nothing
+                trial.set_constraint("legal", 1.0)
+                self._study.tell(trial, state=_pruned())
+            elif (known := self._told.get(point.key)) is not None:
+                _tell(self._study, trial, known)
+            else:
+                trial.set_user_attr("point", point.label)
+                self._asked = (point.key, trial)
+                return point
+        unknown = [p for key, p in self._space.points.items() if key not in self._told]
+        return self._take(self._random.choice(unknown))
+
+
+def best_of(trials: Sequence[Trial]) -> Trial | None:
+    """The measured Trial with the largest speed-up among those that keep every limit."""
+    return max(_ranked(trials), key=_log_speedup, default=None)
+
+
+def finalists(trials: Sequence[Trial], count: int, margin: float) -> list[Point]:
+    """The best Points to confirm: those within `margin` (log ratio) of the baseline or above it.
+
+    If none is, the single best, so that "nothing beats the baseline" is stated with an interval.
+    """
+    ranked = sorted(_ranked(trials), key=_log_speedup, reverse=True)
+    hopeful = [t for t in ranked if _log_speedup(t) > -margin]
+    return [t.point for t in (hopeful[:count] or ranked[:1])]
+
+
+def _ranked(trials: Sequence[Trial]) -> list[Trial]:
+    return [
+        t
+        for t in trials
+        if t.state is TrialState.MEASURED
+        and t.point != BASELINE
+        and t.log_speedup is not None
+        and all(v <= 0 for v in t.limits.values())
+    ]
+
+
+def _log_speedup(trial: Trial) -> float:
+    return trial.log_speedup if trial.log_speedup is not None else float("-inf")
+
+
+def _new_study(journal: Path, seed: int) -> "optuna.Study":
+    import optuna
+    from optuna.storages import JournalStorage
+    from optuna.storages.journal import JournalFileBackend
+
+    optuna.logging.set_verbosity(logging.ERROR)
+    for stale in journal.parent.glob(journal.name + "*"):
+        stale.unlink()
+    return optuna.create_study(
+        study_name="tuner",
+        direction="maximize",
+        storage=JournalStorage(JournalFileBackend(str(journal))),
+        sampler=optuna.samplers.TPESampler(seed=seed),
+        pruner=optuna.pruners.NopPruner(),
+    )
+
+
+def _tell(study: "optuna.Study", asked: "optuna.Trial", trial: Trial) -> None:
+    import optuna
+
+    for name, value in trial.limits.items():
+        asked.set_constraint(name, value)
+    if trial.log_speedup is not None and trial.state is not TrialState.FAILED:
+        asked.set_constraint("failed", -1.0)
+        study.tell(asked, trial.log_speedup)
+    elif trial.failure is not None and trial.failure.reason in NOT_THE_POINTS_FAULT:
+        study.tell(asked, state=optuna.trial.TrialState.FAIL)
+    else:
+        asked.set_constraint("failed", 1.0)
+        study.tell(asked, state=_pruned())
+
+
+def _pruned() -> "optuna.trial.TrialState":
+    import optuna
+
+    return optuna.trial.TrialState.PRUNED

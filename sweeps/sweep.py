@@ -1,0 +1,270 @@
+"""The sweep file: what the user asks for, validated. Unknown keys are refused with the nearest known one."""
+
+import difflib
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from results.errors import UsageError
+from results.records import KnobValue
+
+Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")]
+Share = Annotated[float, Field(gt=0, lt=1)]
+
+OBJECTIVES = ("tokens_per_s", "ttft_p50_s", "tpot_p50_s", "end_to_end_p50_s")
+LIMITS = tuple(
+    f"{m}_{q}_s" for m in ("ttft", "tpot", "chunk_gap", "end_to_end") for q in ("p50", "p95", "p99")
+)
+
+
+class _Model(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Range(_Model):
+    """Values from `low` to `high`, every `step` apart or each `factor` times the last."""
+
+    low: float
+    high: float
+    step: Annotated[float, Field(gt=0)] | None = None
+    factor: Annotated[float, Field(gt=1)] | None = None
+
+    @model_validator(mode="after")
+    def _sensible(self) -> "Range":
+        if self.high < self.low:
+            raise ValueError(f"low ({self.low:g}) is above high ({self.high:g})")
+        if self.step is not None and self.factor is not None:
+            raise ValueError("give step or factor, not both")
+        if self.factor is not None and self.low <= 0:
+            raise ValueError("a range with a factor starts above 0")
+        return self
+
+    def values(self) -> tuple[KnobValue, ...]:
+        """The values, whole numbers as int."""
+        values: list[KnobValue] = []
+        value = self.low
+        while value <= self.high * (1 + 1e-9) and len(values) <= 10_000:
+            values.append(int(value) if float(value).is_integer() else round(value, 9))
+            value = value * self.factor if self.factor else value + (self.step or 1)
+        return tuple(values)
+
+
+KnobSpec = Range | list[KnobValue] | KnobValue
+
+
+class Workload(_Model):
+    """Prompts by class, their lengths and sampling: the same for both arms."""
+
+    classes: list[str] = Field(
+        default=["code_edit", "chat"], description="shipped classes, or classes of `files`"
+    )
+    files: list[Path] = Field(
+        default=[], description="JSONL, ShareGPT, MT-bench or Spec-Bench files; replace the shipped prompts"
+    )
+    prompts_per_class: Annotated[int, Field(ge=1)] = Field(
+        default=4, description="prompts of each class in every window"
+    )
+    max_tokens: Annotated[int, Field(ge=2)] = Field(default=64, description="output tokens per request")
+    lengths: Literal["fixed", "natural"] = Field(
+        default="fixed",
+        description="fixed: every answer runs to max_tokens in both arms (end of text ignored)",
+    )
+    endpoint: Literal["chat", "completions"] = "chat"
+    temperature: Annotated[float, Field(ge=0)] = 0.0
+    sampling: dict[str, KnobValue] = Field(default={}, description="further sampling fields of the request")
+    thinking: Literal["off", "on", "any"] = Field(
+        default="any", description="off: any reasoning text makes the measurement invalid"
+    )
+    random_tokens: bool = Field(
+        default=False,
+        description="random words in place of prompts; every verdict is marked, since they mislead",
+    )
+
+
+class Budget(_Model):
+    """When the search ends. The confirmation of the finalists comes on top of `trials`."""
+
+    trials: Annotated[int, Field(ge=1)] = Field(default=14, description="Points to measure")
+    hours: Annotated[float, Field(gt=0)] | None = Field(
+        default=None, description="wall time for search and confirmation, kept within one Block"
+    )
+
+
+class Confirm(_Model):
+    """How finalists are confirmed: fresh servers, held-out prompts, planned looks."""
+
+    finalists: Annotated[int, Field(ge=1)] = 3
+    looks: list[Annotated[int, Field(ge=2)]] = Field(
+        default=[4, 8, 12, 20], description="Blocks after which the interval is looked at"
+    )
+    alpha: Share = Field(default=0.05, description="false-positive level over all looks and finalists")
+    same_margin: Share = Field(default=0.02, description="within this of the baseline counts as SAME")
+
+    @model_validator(mode="after")
+    def _rising(self) -> "Confirm":
+        if not self.looks or sorted(set(self.looks)) != self.looks:
+            raise ValueError("looks must rise, e.g. [4, 8, 12, 20]")
+        return self
+
+
+class Patience(_Model):
+    """How long to wait, in seconds, and when to give up on a Point or a Block."""
+
+    start_timeout_s: Annotated[float, Field(gt=0)] = 600.0
+    stall_timeout_s: Annotated[float, Field(gt=0)] = Field(
+        default=60.0, description="no token on any stream for this long = HANG"
+    )
+    hopeless_ratio: Annotated[float, Field(ge=0, lt=1)] = Field(
+        default=0.6,
+        description="a Point below this share of the baseline's speed is stopped early; 0 = never",
+    )
+    reruns: Annotated[int, Field(ge=0)] = Field(default=2, description="times an invalid Block is run again")
+    foreign_cores: Annotated[float, Field(gt=0)] = Field(
+        default=0.5, description="CPU cores used by others, above which a Block is invalid"
+    )
+
+
+class Sweep(_Model):
+    """The whole sweep file."""
+
+    name: Name = Field(default="sweep", description="names the run folder runs/NAME")
+    engine: Literal["llamacpp", "fake"] = Field(default="llamacpp", description="the inference engine")
+    server: str = Field(
+        default="embedded", description="embedded: llama.cpp inside Python; or the path of a llama-server"
+    )
+    model: str = Field(default="smollm2-135m", description="name of a shipped model, or path of a GGUF file")
+    draft: str | None = Field(default=None, description="path of a draft model, for the draft methods")
+    args: dict[str, KnobValue] = Field(default={}, description="fixed engine arguments, both arms")
+    env: dict[str, str] = Field(default={}, description="fixed environment variables, both arms")
+    space: dict[str, dict[str, KnobSpec] | None] = Field(
+        default={},
+        description="speculative methods and the knob values to try; empty = the engine's own grid",
+    )
+    workload: Workload = Workload()
+    load: list[dict[str, KnobValue]] = Field(
+        default=[{"closed": 1}], min_length=1, description="paces: closed: N, poisson: RATE, replay: FILE"
+    )
+    objective: Literal["tokens_per_s", "ttft_p50_s", "tpot_p50_s", "end_to_end_p50_s"] = "tokens_per_s"
+    limits: dict[str, Annotated[float, Field(gt=0)]] = Field(
+        default={}, description="upper limits of the candidate, e.g. ttft_p95_s: 0.5"
+    )
+    budget: Budget = Budget()
+    confirm: Confirm = Confirm()
+    patience: Patience = Patience()
+    seed: int = 1
+
+    @model_validator(mode="after")
+    def _known_limits(self) -> "Sweep":
+        for name in self.limits:
+            if name not in LIMITS:
+                raise ValueError(f"limits: unknown limit {name!r}{nearest(name, LIMITS)}")
+        return self
+
+    def identity(self) -> str:
+        """Hash of what decides a measurement: a run folder belongs to one identity.
+
+        Name, budget and patience are left out, so that a finished sweep can be given more time.
+        """
+        deciding = self.model_dump(mode="json", exclude={"name", "budget", "patience"})
+        return hashlib.sha256(json.dumps(deciding, sort_keys=True).encode()).hexdigest()[:16]
+
+    def to_yaml(self) -> str:
+        """The resolved sweep, defaults filled in, secret values of `env` removed."""
+        content = self.model_dump(mode="json")
+        content["env"] = {k: "<secret>" if is_secret(k) else v for k, v in self.env.items()}
+        return yaml.safe_dump(content, sort_keys=False, allow_unicode=True)
+
+
+def is_secret(name: str) -> bool:
+    """Whether a variable's value must never be written anywhere."""
+    return any(word in name.upper() for word in ("TOKEN", "SECRET", "PASSWORD", "API_KEY", "CREDENTIAL"))
+
+
+def nearest(word: str, known: Sequence[str]) -> str:
+    """The hint for a word that is not known: ` (did you mean 'x'?)`, or what is known."""
+    close = difflib.get_close_matches(word, known, n=1, cutoff=0.5)
+    return f" (did you mean {close[0]!r}?)" if close else f" (known: {', '.join(known)})"
+
+
+def load_sweep(path: Path, overrides: Sequence[str] = ()) -> Sweep:
+    """Read a sweep file and apply `key=value` overrides. Raises UsageError with the place and the remedy."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(
+            f"cannot read the sweep file {path}: {getattr(error, 'strerror', None) or error}"
+            " (`tuner init` writes one)"
+        ) from error
+    return parse_sweep(text, overrides, where=str(path))
+
+
+def parse_sweep(text: str, overrides: Sequence[str] = (), where: str = "sweep file") -> Sweep:
+    """Validate the text of a sweep file. Raises UsageError."""
+    try:
+        content = yaml.safe_load(text) or {}
+    except yaml.YAMLError as error:
+        raise UsageError(f"{where} is not valid YAML: {' '.join(str(error).split())}") from error
+    if not isinstance(content, dict):
+        raise UsageError(f"{where}: expected `key: value` lines, found {type(content).__name__}")
+    for override in overrides:
+        _override(content, override)
+    try:
+        return Sweep.model_validate(content)
+    except ValidationError as error:
+        raise UsageError("\n".join(f"{where}: {line}" for line in _explain(error))) from error
+
+
+def _override(content: dict[str, Any], override: str) -> None:
+    key, equals, value = override.partition("=")
+    if not equals or not key.strip():
+        raise UsageError(f"--set {override}: expected key=value, e.g. --set budget.trials=20")
+    *path, last = key.strip().split(".")
+    place = content
+    for part in path:
+        place[part] = place.get(part) or {}
+        place = place[part]
+        if not isinstance(place, dict):
+            raise UsageError(f"--set {override}: {part!r} holds a value, it has no keys")
+    try:
+        place[last] = yaml.safe_load(value)
+    except yaml.YAMLError as error:
+        raise UsageError(f"--set {override}: {value!r} is not valid YAML") from error
+
+
+def _explain(error: ValidationError) -> list[str]:
+    lines = {}
+    for problem in error.errors():
+        # members of a union each report their own problem: one line per place is enough
+        place = [str(p) for p in problem["loc"] if not _is_union_tag(p)]
+        if problem["type"] == "extra_forbidden":
+            hint = nearest(place[-1], _keys_at(place[:-1]))
+            lines[".".join(place)] = f"{'.'.join(place)}: unknown key{hint}"
+        else:
+            message = problem["msg"].removeprefix("Value error, ")
+            lines.setdefault(".".join(place), ": ".join(filter(None, [".".join(place), message])))
+    return list(lines.values())
+
+
+def _is_union_tag(part: str | int) -> bool:
+    return isinstance(part, str) and (part in ("Range", "str", "int", "float", "bool") or "[" in part)
+
+
+def _keys_at(path: Sequence[str]) -> list[str]:
+    model: type[BaseModel] = Sweep
+    for part in path:
+        field = model.model_fields.get(part)
+        inner = field.annotation if field else None
+        if not (isinstance(inner, type) and issubclass(inner, BaseModel)):
+            return [*Range.model_fields]
+        model = inner
+    return [*model.model_fields]
+
+
+def json_schema() -> Mapping[str, Any]:
+    """JSON Schema of the sweep file, for editors."""
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **Sweep.model_json_schema()}
