@@ -1,0 +1,145 @@
+"""What became of the drafts. A diagnosis, never the objective; a missing counter is unknown, never 0 or 1."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from results.records import Acceptance, AcceptanceState, SpecCounters
+
+MIN_DRAFTS = 100  # below, no rate is stated
+MIN_WINDOW_TOKENS = 100  # below, "nothing was drafted" proves nothing
+SUSPECT_RATE = 0.995  # with more than one token per draft this is a counter fault or a loop
+MAX_DISAGREEMENT = 0.01  # between two sources of one rate
+MIN_SLOT_DRAFTED = 8  # tokens; fewer are no evidence about a slot
+MIN_SLOT_RATE = 0.01
+
+
+def from_counters(
+    counters: SpecCounters | None,
+    output_tokens: int | None,
+    *,
+    method_is_none: bool,
+    source: str = "",
+) -> Acceptance:
+    """Acceptance of one window from what was counted in it (a difference, see SpecCounters.since).
+
+    `output_tokens` are all tokens emitted in the window the counters cover, from usage.
+    """
+    if method_is_none:
+        return _off(counters, source)
+    if counters is None:
+        return Acceptance(AcceptanceState.UNKNOWN, source, note="the server counts no drafts")
+    if fault := _fault(counters):
+        return Acceptance(AcceptanceState.UNKNOWN, source, counters, note=fault)
+    if counters.draft_tokens == 0:
+        return _nothing_drafted(counters, output_tokens, source)
+    if counters.drafts < MIN_DRAFTS:
+        note = f"{counters.drafts} drafts, {MIN_DRAFTS} are needed to state a rate"
+        return Acceptance(AcceptanceState.UNKNOWN, source, counters, note=note)
+    length = honest_length(counters, output_tokens)
+    return Acceptance(
+        AcceptanceState.MEASURED,
+        source,
+        counters,
+        rate=counters.accepted_tokens / counters.draft_tokens,
+        length=length,
+        per_position=tuple(n / counters.drafts for n in counters.accepted_per_position),
+        note=_note(counters, length),
+    )
+
+
+def honest_length(counters: SpecCounters, output_tokens: int | None) -> float | None:
+    """Emitted tokens / verify steps, within [1, K + 1]; None if it cannot be known.
+
+    Each step emits what it accepted and one bonus token, so there were output - accepted steps:
+    also those that drafted nothing, which the engines' own lengths leave out. Tokens accepted
+    beyond the end of a reply are counted and not emitted; there were never fewer steps than drafts.
+    """
+    if output_tokens is None or counters.drafts == 0:
+        return None
+    steps = max(output_tokens - counters.accepted_tokens, counters.drafts)
+    return output_tokens / steps if output_tokens >= steps else None
+
+
+def reconcile(a: Acceptance, b: Acceptance) -> Acceptance:
+    """Two sources for the same window: `a` if they agree within a point, else a range and no rate.
+
+    A source without counts has no say. Few drafts do not excuse a difference: both counted the same.
+    """
+    rate_a, rate_b = raw_rate(a.counters), raw_rate(b.counters)
+    if rate_a is None or rate_b is None:
+        return b if rate_a is None and rate_b is not None else a
+    if abs(rate_a - rate_b) <= MAX_DISAGREEMENT:
+        return a
+    return replace(
+        a,
+        state=AcceptanceState.COUNTERS_DISAGREE,
+        source=f"{a.source} | {b.source}",
+        rate=None,
+        rate_range=(min(rate_a, rate_b), max(rate_a, rate_b)),
+        length=None,
+        per_position=(),
+        note=f"{a.source or 'one source'} says {rate_a:.1%}, {b.source or 'the other'} {rate_b:.1%}",
+    )
+
+
+def raw_rate(counters: SpecCounters | None) -> float | None:
+    """Accepted / proposed tokens, whatever their number; None if nothing was proposed."""
+    if counters is None or counters.draft_tokens <= 0:
+        return None
+    return counters.accepted_tokens / counters.draft_tokens
+
+
+@dataclass(frozen=True, slots=True)
+class SlotCounts:
+    """Draft tokens of one slot of a server over one window."""
+
+    slot: int
+    accepted: int
+    generated: int
+
+
+def failed_slots(slots: Sequence[SlotCounts]) -> tuple[int, ...]:
+    """Slots on which drafts are made and (almost) none is accepted; the mean over slots hides them."""
+    return tuple(
+        s.slot for s in slots if s.generated >= MIN_SLOT_DRAFTED and s.accepted < MIN_SLOT_RATE * s.generated
+    )
+
+
+def _off(counters: SpecCounters | None, source: str) -> Acceptance:
+    drafted = counters.draft_tokens if counters else 0
+    note = f"speculation should be off, yet {drafted} tokens were drafted" if drafted > 0 else ""
+    state = AcceptanceState.UNKNOWN if note else AcceptanceState.NOT_SPECULATING
+    return Acceptance(state, source, counters, note=note)
+
+
+def _fault(counters: SpecCounters) -> str:
+    counts = (
+        counters.drafts,
+        counters.draft_tokens,
+        counters.accepted_tokens,
+        *counters.accepted_per_position,
+    )
+    if min(counts) < 0:
+        return "a counter ran backwards: the server restarted or was reset"
+    if counters.accepted_tokens > counters.draft_tokens:
+        return f"{counters.accepted_tokens} tokens accepted of {counters.draft_tokens} drafted"
+    return ""
+
+
+def _nothing_drafted(counters: SpecCounters, output_tokens: int | None, source: str) -> Acceptance:
+    if output_tokens is None or output_tokens < MIN_WINDOW_TOKENS:
+        note = "nothing was drafted, but too little was generated to tell"
+        return Acceptance(AcceptanceState.UNKNOWN, source, counters, note=note)
+    note = f"{output_tokens} tokens were generated and none was drafted"
+    return Acceptance(AcceptanceState.NOT_SPECULATING, source, counters, note=note)
+
+
+def _note(counters: SpecCounters, length: float | None) -> str:
+    notes = []
+    if counters.accepted_tokens >= SUSPECT_RATE * counters.draft_tokens and (
+        counters.draft_tokens > counters.drafts
+    ):
+        notes.append("suspect: almost every drafted token was accepted; ask for a second source")
+    if length is None:
+        notes.append("no length: the emitted tokens are unknown or fewer than the verify steps")
+    return "; ".join(notes)

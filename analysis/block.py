@@ -1,0 +1,263 @@
+"""One Block judged: what spoils it whole, what is one arm's own failure, and what it says otherwise.
+
+`judge` names what a rerun may cure (the machine, the client, the baseline); `arm_failure` what
+belongs to one arm and will come again with it.
+"""
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import fmean
+
+from analysis.acceptance import SlotCounts, failed_slots
+from analysis.output import is_degenerate
+from analysis.parity import is_thinking, length_gap
+from analysis.settings import changed, describe
+from analysis.summary import MIN_CONCURRENCY_SHARE, requested_concurrency
+from results.reasons import Reason
+from results.records import AcceptanceState, ArmRun, Failure, Measurement, Request, Telemetry
+
+# How the client libraries and operating systems say that nobody listens any more.
+REFUSED = ("connection refused", "connect call failed", "econnrefused", "actively refused", "errno 111")
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """Limits of a usable arm-run."""
+
+    min_window_s: float = 0.0
+    max_foreign_cores: float = 0.10
+    max_stolen_cores: float = 0.05
+    max_memory_pressure: float = 0.05
+    max_client_share: float = 0.02  # see client_share
+    max_length_gap: float = 0.02  # see parity.length_gap
+    max_degenerate_share: float = 0.10  # replies that loop although the baseline's do not
+    thinking: bool | None = None  # what the sweep declares; False = any reasoning text fails the arm
+    speculative_keys: frozenset[str] | None = None  # effective settings that may differ; None = not compared
+
+
+def judge(arms: Sequence[ArmRun], requests: Mapping[str, Sequence[Request]], rules: Rules) -> Failure | None:
+    """What makes the whole Block unusable, so that it is rerun; None = usable.
+
+    `requests` holds the raw records of each arm by Point key. A fault of one candidate alone does not
+    spoil the Block for the others: see arm_failure.
+    """
+    baseline = next((run for run in arms if run.point.is_baseline), None)
+    if baseline is None:
+        return Failure(Reason.CONFOUNDED, "the Block has no baseline arm")
+    own = arm_failure(baseline, requests.get(baseline.point.key, ()), rules)
+    return _first((own, *(_disturbance(run, rules) for run in arms)))
+
+
+def arm_failure(
+    run: ArmRun,
+    requests: Sequence[Request],
+    rules: Rules,
+    *,
+    baseline: ArmRun | None = None,
+    reference: Sequence[Request] = (),
+    slots: Sequence[SlotCounts] = (),
+) -> Failure | None:
+    """Why this arm has no number; None = usable.
+
+    `requests` and `reference` are the raw records of this arm and of the baseline arm of the same
+    Block; `slots` the draft counts per slot where the engine tells them. The most telling reason wins.
+    """
+    return run.failure or _first(
+        (
+            _request_errors(run, requests),
+            _unparsed(run, requests),
+            _speculation(run),
+            _broken_slots(slots),
+            _wrong_output(requests, reference, rules),
+            _unwanted_thinking(requests, rules),
+            *(_load(m, rules) for m in run.measurements),
+            _confounded(run, baseline, rules) if baseline else None,
+        )
+    )
+
+
+def _first(failures: Iterable[Failure | None]) -> Failure | None:
+    return next((f for f in failures if f is not None), None)
+
+
+def _disturbance(run: ArmRun, rules: Rules) -> Failure | None:
+    return _first(
+        _disturbed(m.telemetry, f"{run.point.label}, {m.cell.label}", rules) for m in run.measurements
+    )
+
+
+def _disturbed(telemetry: Telemetry, where: str, rules: Rules) -> Failure | None:
+    readings = (
+        (Reason.HOST_PRESSURE, "cores used by others", telemetry.foreign_cores, rules.max_foreign_cores),
+        (Reason.HOST_PRESSURE, "cores stolen", telemetry.stolen_cores, rules.max_stolen_cores),
+        (Reason.HOST_PRESSURE, "memory pressure", telemetry.memory_pressure, rules.max_memory_pressure),
+        (Reason.CLIENT_OVERHEAD, "client's share", client_share(telemetry), rules.max_client_share),
+    )
+    for reason, name, value, limit in readings:
+        if value is not None and value > limit:
+            return Failure(reason, f"{where}: {name} {value:.3f}, limit {limit:.3f}")
+    return None
+
+
+def client_share(telemetry: Telemetry) -> float | None:
+    """CPU time of the load client as a share of client and server; of one core if the server's is unknown."""
+    if telemetry.client_cores is None:
+        return None
+    if not telemetry.server_cores:
+        return telemetry.client_cores
+    return telemetry.client_cores / (telemetry.client_cores + telemetry.server_cores)
+
+
+def _request_errors(run: ArmRun, requests: Sequence[Request]) -> Failure | None:
+    summarised = [m.first_error or "" for m in run.measurements if m.failed]
+    errors = [r.error for r in requests if r.error] or summarised
+    if not errors:
+        return None
+    refused = next((e for e in errors if any(sign in e.lower() for sign in REFUSED)), None)
+    failed = sum(m.failed for m in run.measurements) or len(errors)
+    total = sum(m.requests for m in run.measurements) or len(requests)
+    reason = Reason.SERVER_DIED if refused else Reason.REQUESTS_FAILED
+    return Failure(reason, f"{failed} of {total} requests failed: {refused or errors[0]}")
+
+
+def _unparsed(run: ArmRun, requests: Sequence[Request]) -> Failure | None:
+    without_usage = [m for m in run.measurements if m.output_tokens is None]
+    if without_usage:
+        return Failure(Reason.STREAM_UNPARSED, f"{without_usage[0].cell.label}: a reply came without usage")
+    tokens = sum(r.output_tokens or 0 for r in requests)
+    if tokens and not any(_has_text(r) for r in requests):
+        evidence = f"{tokens} tokens were counted in {len(requests)} replies and no text was seen"
+        return Failure(Reason.STREAM_UNPARSED, evidence)
+    return None
+
+
+def _has_text(request: Request) -> bool:
+    return bool(request.text.strip() or request.reasoning_text.strip())
+
+
+def _speculation(run: ArmRun) -> Failure | None:
+    found = [m.acceptance for m in run.measurements]
+    if run.point.is_baseline:
+        drafting = [a for a in found if a.counters and a.counters.draft_tokens > 0]
+        return Failure(Reason.CONFOUNDED, drafting[0].note or "the baseline drafts") if drafting else None
+    if found and all(a.state is AcceptanceState.NOT_SPECULATING for a in found):
+        return Failure(Reason.NOT_SPECULATING, found[0].note)
+    return None
+
+
+def _broken_slots(slots: Sequence[SlotCounts]) -> Failure | None:
+    failed = failed_slots(slots)
+    if not failed:
+        return None
+    counts = ", ".join(f"slot {s.slot}: {s.accepted} of {s.generated}" for s in slots if s.slot in failed)
+    return Failure(Reason.BROKEN_DRAFTER, f"accepted draft tokens on {counts}")
+
+
+def _wrong_output(requests: Sequence[Request], reference: Sequence[Request], rules: Rules) -> Failure | None:
+    ours, theirs = _replies(requests), _replies(reference)
+    shared = sorted(ours.keys() & theirs.keys())
+    empty = [p for p in shared if theirs[p].strip() and not ours[p].strip()]
+    if empty:
+        return Failure(
+            Reason.INVALID_OUTPUT, f"empty reply where the baseline answers: {', '.join(empty[:3])}"
+        )
+    bad = [p for p in shared if is_degenerate(ours[p], theirs[p])]
+    only_theirs = sum(is_degenerate(theirs[p], ours[p]) for p in shared)  # a small model loops by itself
+    if len(bad) - only_theirs > rules.max_degenerate_share * len(shared):
+        evidence = f"{len(bad)} of {len(shared)} replies loop or are garbage: {ours[bad[0]][-60:]!r}"
+        return Failure(Reason.INVALID_OUTPUT, evidence)
+    return None
+
+
+def _replies(requests: Sequence[Request]) -> dict[str, str]:
+    return {r.prompt_id: r.reasoning_text + r.text for r in requests if r.error is None}
+
+
+def _unwanted_thinking(requests: Sequence[Request], rules: Rules) -> Failure | None:
+    count = sum(map(is_thinking, requests))
+    if rules.thinking is not False or not count:
+        return None
+    return Failure(
+        Reason.CONFOUNDED, f"thinking is declared off, yet {count} of {len(requests)} replies reason"
+    )
+
+
+def _load(measurement: Measurement, rules: Rules) -> Failure | None:
+    requested = requested_concurrency(measurement.cell)
+    where = measurement.cell.label
+    if requested and measurement.concurrency < MIN_CONCURRENCY_SHARE * requested:
+        evidence = f"{where}: {measurement.concurrency:.2f} requests in flight on average"
+        return Failure(Reason.CONCURRENCY_NOT_REACHED, evidence)
+    if measurement.wall_s < rules.min_window_s:
+        evidence = f"{where}: window of {measurement.wall_s:.1f} s, minimum {rules.min_window_s:.1f} s"
+        return Failure(Reason.TOO_SHORT, evidence)
+    return None
+
+
+def _confounded(run: ArmRun, baseline: ArmRun, rules: Rules) -> Failure | None:
+    if rules.speculative_keys is not None:
+        allowed = rules.speculative_keys | run.point.knobs.keys()
+        if found := changed(baseline.effective, run.effective, ignoring=allowed):
+            return Failure(Reason.CONFOUNDED, f"settings differ from the baseline's: {describe(found)}")
+    for ours in run.measurements:
+        theirs = baseline.cell(ours.cell)
+        gap = _length_gap(theirs, ours, partial=run.stopped_early) if theirs else 0.0
+        if gap > rules.max_length_gap:
+            return Failure(Reason.CONFOUNDED, f"{ours.cell.label}: output lengths differ by {gap:.1%}")
+    return None
+
+
+def _length_gap(baseline: Measurement, candidate: Measurement, *, partial: bool) -> float:
+    ours, theirs = candidate.tokens_by_prompt, baseline.tokens_by_prompt
+    if partial:  # stopped early: only the prompts it was given
+        theirs = {prompt: tokens for prompt, tokens in theirs.items() if prompt in ours}
+    return length_gap(theirs, ours)
+
+
+HIGHER_IS_BETTER = ("tokens_per_s", "mean_request_tokens_per_s")
+OBJECTIVES = HIGHER_IS_BETTER + tuple(
+    f"{name}_{quantile}_s"
+    for name in ("ttft", "tpot", "chunk_gap", "end_to_end")
+    for quantile in ("p50", "p95", "p99")
+)
+
+
+def figure(measurement: Measurement, objective: str) -> float | None:
+    """The value of an objective, e.g. "tokens_per_s" or "ttft_p95_s"; None if it was not measured."""
+    if objective in HIGHER_IS_BETTER:
+        value: float | None = getattr(measurement, objective)
+        return value
+    name, quantile, unit = objective.rsplit("_", 2)
+    found = getattr(measurement, f"{name}_{unit}")
+    return None if found is None else getattr(found, quantile)
+
+
+def log_speedup(baseline: ArmRun, candidate: ArmRun, objective: str = "tokens_per_s") -> dict[str, float]:
+    """log(candidate / baseline) by Cell label, turned so that > 0 is better.
+
+    Only Cells with a positive finite value in both arms; see mean_log_speedup for the whole.
+    """
+    sign = 1.0 if objective in HIGHER_IS_BETTER else -1.0
+    found = {}
+    for theirs in baseline.measurements:
+        before = _log_figure(theirs, objective)
+        after = _log_figure(candidate.cell(theirs.cell), objective)
+        if before is not None and after is not None:
+            found[theirs.cell.label] = sign * (after - before)
+    return found
+
+
+def _log_figure(measurement: Measurement | None, objective: str) -> float | None:
+    value = figure(measurement, objective) if measurement else None
+    return math.log(value) if value is not None and math.isfinite(value) and value > 0 else None
+
+
+def mean_log_speedup(baseline: ArmRun, candidate: ArmRun, objective: str = "tokens_per_s") -> float | None:
+    """Mean of log_speedup over the baseline's Cells (log of the geometric mean of the ratios).
+
+    None if a Cell is missing on either side: a mean over other Cells is another quantity.
+    """
+    by_cell = log_speedup(baseline, candidate, objective)
+    complete = by_cell and len(by_cell) == len(baseline.measurements)
+    return fmean(by_cell.values()) if complete else None

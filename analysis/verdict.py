@@ -1,0 +1,303 @@
+"""What the confirmation says: BETTER, WORSE, SAME or UNDECIDED against the Baseline, and the answer in all.
+
+A Block holds the baseline and every finalist still open, one launch each, in random order. Evidence
+is d = log(candidate / baseline) within a Block, the mean over its Cells. Intervals are looked at only
+after planned numbers of Blocks; alpha is split over those looks and over the finalists.
+"""
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from statistics import fmean
+
+from analysis.block import log_speedup, mean_log_speedup
+from analysis.statistics import LOOKS, look_alpha, t_interval
+from results.records import (
+    ArmRun,
+    Block,
+    Effect,
+    Measurement,
+    OutputCheck,
+    Phase,
+    Point,
+    Verdict,
+    VerdictKind,
+)
+
+ALPHA = 0.05
+SAME_MARGIN = math.log(1.02)
+
+
+def decide(
+    log_ratios: Sequence[float],
+    *,
+    looks: Sequence[int] = LOOKS,
+    alpha: float = ALPHA,
+    finalists: int = 1,
+    same_margin: float = SAME_MARGIN,
+) -> tuple[VerdictKind, Effect | None]:
+    """Decide at the first planned look where the interval allows it; later Blocks are not consumed.
+
+    `log_ratios` holds one figure per Block in order of time. Before the first look there is no
+    Effect; an undecided one is that of the last look reached.
+    """
+    each = look_alpha(alpha, len(looks), finalists)
+    effect = None
+    for blocks in sorted(look for look in looks if look <= len(log_ratios)):
+        effect = _effect(log_ratios[:blocks], each)
+        kind = _kind(effect, same_margin)
+        if kind is not VerdictKind.UNDECIDED:
+            return kind, effect
+    return VerdictKind.UNDECIDED, effect
+
+
+def next_look(blocks: int, looks: Sequence[int] = LOOKS) -> int | None:
+    """Number of Blocks at the next planned look after `blocks`; None if that was the last."""
+    return min((look for look in looks if look > blocks), default=None)
+
+
+def _effect(log_ratios: Sequence[float], alpha: float) -> Effect:
+    return Effect(*t_interval(log_ratios, alpha), blocks=len(log_ratios))
+
+
+def _kind(effect: Effect, same_margin: float) -> VerdictKind:
+    if effect.low > 0:
+        return VerdictKind.BETTER
+    if effect.high < 0:
+        return VerdictKind.WORSE
+    if -same_margin <= effect.low and effect.high <= same_margin:
+        return VerdictKind.SAME
+    return VerdictKind.UNDECIDED
+
+
+def conclude(
+    blocks: Sequence[Block],
+    finalists: Sequence[Point],
+    *,
+    objective: str = "tokens_per_s",
+    looks: Sequence[int] = LOOKS,
+    alpha: float = ALPHA,
+    same_margin: float = SAME_MARGIN,
+) -> list[Verdict]:
+    """One Verdict per finalist, in their order, from the usable confirmation Blocks.
+
+    `finalists` are all that entered the confirmation, also those dropped since: alpha is split over
+    them. A finalist that failed in any usable Block is INVALID, however fast it was in the others.
+    """
+    each = look_alpha(alpha, len(looks), len(finalists))
+    found = []
+    for point in finalists:
+        pairs = _pairs(blocks, point)
+        ratios = [mean_log_speedup(p.baseline, p.candidate, objective) for p in pairs]
+        if fault := _fault(pairs, ratios):
+            found.append(Verdict(VerdictKind.INVALID, point, None, {}, (), None, None, None, fault))
+            continue
+        known = [d for d in ratios if d is not None]
+        kind, effect = decide(
+            known, looks=looks, alpha=alpha, finalists=len(finalists), same_margin=same_margin
+        )
+        used = pairs[: effect.blocks] if effect else pairs
+        found.append(_verdict(kind, point, effect, used, each, objective))
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class _Pair:
+    block: Block
+    baseline: ArmRun
+    candidate: ArmRun
+
+
+def _pairs(blocks: Iterable[Block], point: Point) -> list[_Pair]:
+    found = []
+    for block in blocks:
+        baseline, candidate = block.baseline, block.arm(point)
+        usable = block.phase is Phase.CONFIRM and block.invalid is None
+        if usable and baseline and candidate and baseline.failure is None:
+            found.append(_Pair(block, baseline, candidate))
+    return found
+
+
+def _fault(pairs: Sequence[_Pair], ratios: Sequence[float | None]) -> str:
+    for pair, ratio in zip(pairs, ratios, strict=True):
+        if failure := pair.candidate.failure:
+            return f"failed in Block {pair.block.number}: {failure.reason}, {failure.evidence}"
+        if ratio is None:
+            return f"Block {pair.block.number} does not measure every Cell in both arms"
+    return ""
+
+
+def _verdict(
+    kind: VerdictKind,
+    point: Point,
+    effect: Effect | None,
+    pairs: Sequence[_Pair],
+    alpha: float,
+    objective: str,
+) -> Verdict:
+    checks = [c for p in pairs if (c := p.block.outputs.get(point.key))]
+    controls = [c for p in pairs if (c := p.block.control)]
+    measured = [m for p in pairs for m in p.candidate.measurements]
+    lengths = [m.acceptance.length for m in measured if m.acceptance.length is not None]
+    return Verdict(
+        kind,
+        point,
+        effect,
+        _by_class(pairs, alpha, objective),
+        tuple(dict.fromkeys(m.cell.label for m in measured)),
+        _pooled(checks).identical_share,
+        _pooled(controls).identical_share,
+        fmean(lengths) if lengths else None,
+        _why(kind, effect),
+        _warnings(measured, _pooled(checks), _pooled(controls)),
+    )
+
+
+def _by_class(pairs: Sequence[_Pair], alpha: float, objective: str) -> dict[str, Effect]:
+    if len(pairs) < 2:
+        return {}
+    classes = dict.fromkeys(m.cell.workload_class for m in pairs[0].baseline.measurements)
+    return {c: _effect([_class_ratio(p, c, objective) for p in pairs], alpha) for c in classes}
+
+
+def _class_ratio(pair: _Pair, workload_class: str, objective: str) -> float:
+    by_cell = log_speedup(pair.baseline, pair.candidate, objective)
+    cells = [m.cell for m in pair.baseline.measurements]
+    return fmean(by_cell[c.label] for c in cells if c.workload_class == workload_class)
+
+
+def _pooled(checks: Sequence[OutputCheck]) -> OutputCheck:
+    return OutputCheck(sum(c.compared for c in checks), sum(c.identical for c in checks), ())
+
+
+def percent(log_ratio: float) -> str:
+    """A log ratio for people: signed percent with one digit."""
+    return f"{100 * math.expm1(log_ratio):+.1f} %"
+
+
+def _why(kind: VerdictKind, effect: Effect | None) -> str:
+    if effect is None:
+        return "Too few Blocks for the first planned look."
+    meaning = {
+        VerdictKind.BETTER: "the whole interval is above the baseline",
+        VerdictKind.WORSE: "the whole interval is below the baseline",
+        VerdictKind.SAME: "the whole interval lies within the margin called the same",
+    }.get(kind, "the interval does not settle it")
+    bounds = f"{percent(effect.low)} to {percent(effect.high)}"
+    return f"{percent(effect.log_ratio)} ({bounds}) over {effect.blocks} Blocks: {meaning}."
+
+
+def _warnings(measured: Sequence[Measurement], outputs: OutputCheck, control: OutputCheck) -> tuple[str, ...]:
+    notes = dict.fromkeys(f"acceptance: {m.acceptance.note}" for m in measured if m.acceptance.note)
+    diverging = _diverges_beyond(outputs, control)
+    return (*notes, diverging) if diverging else tuple(notes)
+
+
+def _diverges_beyond(outputs: OutputCheck, control: OutputCheck) -> str:
+    """Divergence from the baseline beyond that of two baseline runs (two standard errors)."""
+    ours, theirs = outputs.identical_share, control.identical_share
+    if ours is None or theirs is None:
+        return ""
+    spread = math.sqrt(theirs * (1 - theirs) * (1 / outputs.compared + 1 / control.compared))
+    if ours >= theirs - 2 * spread:
+        return ""
+    return f"outputs: {ours:.0%} equal the baseline's, {theirs:.0%} between two baseline runs"
+
+
+def still_open(verdicts: Sequence[Verdict]) -> list[Point]:
+    """Finalists worth a launch in the next Block: undecided, and not dominated by a BETTER one.
+
+    Dominated: its upper bound lies below the leader's lower bound; it cannot become the winner.
+    """
+    leader = _leader(verdicts)
+    floor = leader.effect.low if leader and leader.effect else -math.inf
+    return [
+        v.point
+        for v in verdicts
+        if v.kind is VerdictKind.UNDECIDED and (v.effect is None or v.effect.high >= floor)
+    ]
+
+
+def _leader(verdicts: Sequence[Verdict]) -> Verdict | None:
+    better = [v for v in verdicts if v.kind is VerdictKind.BETTER]
+    return max(better, key=_estimate, default=None)
+
+
+def _estimate(verdict: Verdict) -> float:
+    return verdict.effect.log_ratio if verdict.effect else -math.inf
+
+
+class AnswerKind(StrEnum):
+    WINNER = "winner"
+    NONE_BETTER = "no configuration beats the baseline"
+    UNDECIDED = "undecided"
+    INVALID = "nothing could be measured"
+
+
+@dataclass(frozen=True, slots=True)
+class ClassSign:
+    """The effect on one workload class; settled = its own interval excludes 0."""
+
+    workload_class: str
+    effect: Effect
+    settled: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """The confirmation in one sentence, and what that sentence hides."""
+
+    kind: AnswerKind
+    winner: Verdict | None
+    best: Verdict | None  # largest estimate among the others
+    sentence: str
+    signs_differ: tuple[ClassSign, ...]  # of the winner, else of the best; empty = all have one sign
+    banner: str  # says which classes gain and which lose; "" = signs do not differ
+
+
+def answer(verdicts: Sequence[Verdict]) -> Answer:
+    """The winner is the BETTER finalist with the largest estimate; without one, say what is known."""
+    winner = _leader(verdicts)
+    others = [v for v in verdicts if v is not winner and v.effect]
+    best = max(others, key=_estimate, default=None)
+    kind = _answer_kind(verdicts, winner)
+    signs = _signs(winner or best)
+    return Answer(kind, winner, best, _sentence(kind, winner, best), signs, _banner(signs))
+
+
+def _answer_kind(verdicts: Sequence[Verdict], winner: Verdict | None) -> AnswerKind:
+    if winner:
+        return AnswerKind.WINNER
+    kinds = {v.kind for v in verdicts} - {VerdictKind.INVALID}
+    if not kinds:
+        return AnswerKind.INVALID
+    return AnswerKind.UNDECIDED if VerdictKind.UNDECIDED in kinds else AnswerKind.NONE_BETTER
+
+
+def _sentence(kind: AnswerKind, winner: Verdict | None, best: Verdict | None) -> str:
+    if winner:
+        return f"{winner.point.label} beats the baseline: {winner.why}"
+    closest = f" Closest: {best.point.label}, {best.why}" if best else ""
+    return {
+        AnswerKind.NONE_BETTER: "No configuration beats the baseline.",
+        AnswerKind.UNDECIDED: "It is not decided whether any configuration beats the baseline.",
+    }.get(kind, "No finalist could be measured.") + closest
+
+
+def _signs(verdict: Verdict | None) -> tuple[ClassSign, ...]:
+    effects = dict(verdict.by_class) if verdict else {}
+    estimates = [e.log_ratio for e in effects.values()]
+    if not estimates or min(estimates) >= 0 or max(estimates) <= 0:
+        return ()
+    return tuple(ClassSign(c, e, e.signs_are_certain) for c, e in effects.items())
+
+
+def _banner(signs: Sequence[ClassSign]) -> str:
+    if not signs:
+        return ""
+    shown = (
+        f"{s.workload_class} {percent(s.effect.log_ratio)} ({'settled' if s.settled else 'not settled'})"
+        for s in sorted(signs, key=lambda s: -s.effect.log_ratio)
+    )
+    return f"The sign depends on the workload class: {', '.join(shown)}."
