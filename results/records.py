@@ -213,9 +213,13 @@ class ArmRun:
     effective: Mapping[str, KnobValue | None]  # settings read back from the server
     measurements: tuple[Measurement, ...] = ()
     failure: Failure | None = None
-    stopped_early: bool = False  # hopeless: ended after a few prompts
+    stopped_at_ratio: float | None = None  # hopeless: speed over the baseline's when it was stopped
     log: str = ""  # file name under logs/
-    requests: str = ""  # file name under requests/
+    requests: str = ""  # file name under requests/, without its ending
+
+    @property
+    def stopped_early(self) -> bool:
+        return self.stopped_at_ratio is not None
 
     def cell(self, cell: Cell) -> Measurement | None:
         return next((m for m in self.measurements if m.cell == cell), None)

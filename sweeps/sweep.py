@@ -124,6 +124,9 @@ class Patience(_Model):
         description="a Point below this share of the baseline's speed is stopped early; 0 = never",
     )
     reruns: Annotated[int, Field(ge=0)] = Field(default=2, description="times an invalid Block is run again")
+    min_window_s: Annotated[float, Field(ge=0)] = Field(
+        default=0.5, description="shortest window of one Cell that counts"
+    )
     foreign_cores: Annotated[float, Field(gt=0)] = Field(
         default=0.5, description="CPU cores used by others, above which a Block is invalid"
     )
@@ -170,14 +173,19 @@ class Sweep(_Model):
 
         Name, budget and patience are left out, so that a finished sweep can be given more time.
         """
-        deciding = self.model_dump(mode="json", exclude={"name", "budget", "patience"})
+        deciding = self._public()
+        for name in ("name", "budget", "patience"):
+            del deciding[name]
         return hashlib.sha256(json.dumps(deciding, sort_keys=True).encode()).hexdigest()[:16]
 
     def to_yaml(self) -> str:
         """The resolved sweep, defaults filled in, secret values of `env` removed."""
+        return yaml.safe_dump(self._public(), sort_keys=False, allow_unicode=True)
+
+    def _public(self) -> dict[str, Any]:
         content = self.model_dump(mode="json")
         content["env"] = {k: "<secret>" if is_secret(k) else v for k, v in self.env.items()}
-        return yaml.safe_dump(content, sort_keys=False, allow_unicode=True)
+        return content
 
 
 def is_secret(name: str) -> bool:

@@ -1,0 +1,137 @@
+"""From a sweep file to what a run needs: engine, Space, prompts, paces. Every user's mistake ends here."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from launchers.engines import engine_named, launcher_for
+from launchers.engines.engine import Engine, Served
+from results.errors import UsageError
+from results.records import Phase
+from results.store import RunFolder
+from sweeps import workload as prompts_of
+from sweeps.arm import Setup
+from sweeps.calibrate import Calibration
+from sweeps.pace import Pace, parse_pace
+from sweeps.space import Space, build_space
+from sweeps.sweep import Sweep, Workload
+from sweeps.workload import Prompt
+
+RANDOM_WORDS = 120
+
+PromptsByClass = Mapping[str, Sequence[Prompt]]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A sweep, resolved and checked; nothing has been started yet."""
+
+    sweep: Sweep
+    engine: Engine
+    served: Served
+    space: Space
+    paces: Sequence[Pace]
+    prompts: Mapping[Phase, PromptsByClass]
+    warm_up: Sequence[Prompt]
+
+    def setup(self, folder: RunFolder, calibration: Calibration) -> Setup:
+        """What the arms of this plan share."""
+        return Setup(
+            sweep=self.sweep,
+            engine=self.engine,
+            launcher=launcher_for(self.engine, folder.path),
+            served=self.served,
+            folder=folder,
+            paces=self.paces,
+            prompts=self.prompts,
+            warm_up=self.warm_up,
+            calibration=calibration,
+        )
+
+
+def prepare(sweep: Sweep) -> Plan:
+    """Resolve a sweep. Raises UsageError for whatever cannot work, before anything is started."""
+    paces = [parse_pace(spec) for spec in sweep.load]
+    engine = engine_named(sweep.engine, sweep.server)
+    served = engine.resolve(sweep.model, sweep.draft, sweep.args, sweep.env)
+    space = build_space(engine, served, sweep.space)
+    tuning, validation = _prompts(sweep.workload, sweep.seed)
+    count = sweep.workload.prompts_per_class
+    _check_enough(tuning, validation, count, paces)
+    return Plan(
+        sweep=sweep,
+        engine=engine,
+        served=served,
+        space=space,
+        paces=paces,
+        prompts={
+            Phase.SEARCH: {c: p[:count] for c, p in tuning.items()},
+            Phase.CONFIRM: {c: p[:count] for c, p in validation.items()},
+        },
+        # the last one of each class: measured only if the user asks for every prompt there is
+        warm_up=[prompts[-1] for prompts in tuning.values()],
+    )
+
+
+def _prompts(workload: Workload, seed: int) -> tuple[PromptsByClass, PromptsByClass]:
+    """Tuning and held-out prompts by class."""
+    if workload.random_tokens:
+        return _random_prompts(workload, seed)
+    if workload.files:
+        return _user_prompts(workload.files, workload.classes, seed)
+    _check_classes(workload.classes, prompts_of.CLASSES)
+    return (
+        {c: prompts_of.shipped(c, "tuning", None) for c in workload.classes},
+        {c: prompts_of.shipped(c, "validation", None) for c in workload.classes},
+    )
+
+
+def _random_prompts(workload: Workload, seed: int) -> tuple[PromptsByClass, PromptsByClass]:
+    count = workload.prompts_per_class + 1
+    both = prompts_of.random_token_prompts(2 * count, RANDOM_WORDS, seed)
+    return {"random": both[:count]}, {"random": both[count:]}
+
+
+def _user_prompts(
+    files: Sequence[Path], classes: Sequence[str], seed: int
+) -> tuple[PromptsByClass, PromptsByClass]:
+    prompts = [p for file in files for p in prompts_of.from_file(file)]
+    found = tuple(dict.fromkeys(p.workload_class for p in prompts))
+    wanted = found if list(classes) == Workload().classes else classes
+    _check_classes(wanted, found)
+    tuning, validation = prompts_of.split_prompts([p for p in prompts if p.workload_class in wanted], seed)
+    return _by_class(tuning, wanted), _by_class(validation, wanted)
+
+
+def _by_class(prompts: Sequence[Prompt], classes: Sequence[str]) -> PromptsByClass:
+    return {c: [p for p in prompts if p.workload_class == c] for c in classes}
+
+
+def _check_classes(wanted: Sequence[str], known: Sequence[str]) -> None:
+    from sweeps.sweep import nearest
+
+    if not wanted:
+        raise UsageError(f"workload.classes is empty: name at least one of {', '.join(known)}")
+    for name in wanted:
+        if name not in known:
+            raise UsageError(f"workload.classes: no class {name!r}{nearest(name, known)}")
+    if len(set(wanted)) < len(wanted):
+        raise UsageError("workload.classes: a class is named twice")
+
+
+def _check_enough(
+    tuning: PromptsByClass, validation: PromptsByClass, count: int, paces: Sequence[Pace]
+) -> None:
+    for prompts in (tuning, validation):
+        for workload_class, available in prompts.items():
+            if len(available) < count:
+                raise UsageError(
+                    f"workload: class {workload_class} has {len(available)} prompts in each half, fewer than"
+                    f" prompts_per_class ({count}): add prompts or lower prompts_per_class"
+                )
+    most = max((p.concurrency or 1 for p in paces), default=1)
+    if count < 2 * most and most > 1:
+        raise UsageError(
+            f"load: closed({most}) is never steady with {count} prompts of a class:"
+            f" set workload.prompts_per_class to {2 * most} or more"
+        )

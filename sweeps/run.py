@@ -1,0 +1,136 @@
+"""A whole sweep: open the run folder, search, confirm. Started again, it goes on where it ended."""
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict
+from statistics import fmean
+
+from launchers.leftovers import reap
+from results.errors import UsageError
+from results.records import Block, Phase, Trial, Verdict
+from results.store import RunFolder
+from sweeps.block import BlockRunner, Blocks
+from sweeps.calibrate import Calibration, calibrate
+from sweeps.confirm import confirm, rules_of
+from sweeps.observer import Observer
+from sweeps.prepare import Plan
+from sweeps.space import Space
+from sweeps.study import Search, finalists
+from sweeps.sweep import Sweep, parse_sweep
+from sweeps.trial import BASELINE_TRIAL, trial_of
+
+GoOn = Callable[[], bool]
+
+
+def run_sweep(plan: Plan, folder: RunFolder, observer: Observer, stopped: GoOn) -> None:
+    """Run what is left of a sweep. Everything it finds out is in the folder.
+
+    `stopped` is asked between Blocks. Raises UsageError (the folder belongs to another sweep, no
+    space left ...) and MeasurementInvalid (the Baseline cannot be measured).
+    """
+    sweep = plan.sweep
+    folder.create()
+    with folder.locked(), _session(folder) as calibration:
+        claim(folder, sweep)
+        for leftover in reap(folder.path, end=True):
+            observer.note(f"ended a server left behind by an earlier start: {leftover.what}")
+        folder.write_json("environment.json", plan.environment())
+        past = folder.blocks()
+        clock = Clock(sweep, past)
+        run_block = Blocks(plan.setup(folder, calibration), past, observer.arm)
+        trials = search(
+            plan.space, sweep, folder, run_block, observer, lambda: not stopped() and clock.may_search()
+        )
+        confirm_best(sweep, folder, trials, run_block, observer, lambda: not stopped() and clock.left_s() > 0)
+
+
+def claim(folder: RunFolder, sweep: Sweep) -> None:
+    """Make the folder this sweep's own. Raises UsageError if it holds another sweep's records."""
+    if folder.sweep_file.exists():
+        earlier = parse_sweep(folder.sweep_file.read_text(), where=str(folder.sweep_file))
+        if earlier.identity() != sweep.identity() and (folder.trials() or folder.blocks()):
+            raise UsageError(
+                f"{folder.path} holds the records of another sweep (only name, budget and patience may"
+                " change): name another folder with --run, or remove this one"
+            )
+    folder.write_text("sweep.yaml", sweep.to_yaml())
+
+
+class Clock:
+    """Wall time of a run against its budget, earlier starts included."""
+
+    def __init__(self, sweep: Sweep, past: Sequence[Block]) -> None:
+        self._hours = sweep.budget.hours
+        self._confirm = sweep.confirm
+        self._past = past
+        self._began = time.monotonic()
+
+    def left_s(self) -> float:
+        """Seconds left; infinite without a budget of hours."""
+        if self._hours is None:
+            return float("inf")
+        spent = sum(b.ended_at - b.started_at for b in self._past)
+        return self._hours * 3600 - spent - (time.monotonic() - self._began)
+
+    def may_search(self) -> bool:
+        """Whether time is left beyond what the first look of the confirmation takes (half at most)."""
+        return self._hours is None or self.left_s() > self._hours * 3600 * 0.4
+
+
+def search(
+    space: Space,
+    sweep: Sweep,
+    folder: RunFolder,
+    run_block: BlockRunner,
+    observer: Observer,
+    go_on: GoOn,
+) -> list[Trial]:
+    """Measure Points until the budget is used up or `go_on` says no. Returns all Trials of the run."""
+    trials = folder.trials()
+    if not trials:
+        folder.add_trial(BASELINE_TRIAL)
+        trials = [BASELINE_TRIAL]
+    asker = Search(
+        space, trials=sweep.budget.trials, seed=sweep.seed, journal=folder.study_file, past=trials
+    )
+    observer.begin(Phase.SEARCH, len(trials) - 1, min(sweep.budget.trials, len(space.points)))
+    while go_on() and (asked := asker.ask()) is not None:
+        point, source = asked
+        block = run_block([point], Phase.SEARCH)
+        trial = trial_of(block, len(trials), point, source, objective=sweep.objective, limits=sweep.limits)
+        folder.add_trial(trial)
+        trials.append(trial)
+        asker.tell(trial)
+        observer.trial(trial, asker.best)
+    return trials
+
+
+def confirm_best(
+    sweep: Sweep,
+    folder: RunFolder,
+    trials: Sequence[Trial],
+    run_block: BlockRunner,
+    observer: Observer,
+    go_on: GoOn,
+) -> list[Verdict]:
+    """Confirm the finalists of the search; none if nothing could be measured."""
+    points = finalists(trials, sweep.confirm.finalists, sweep.confirm.same_margin)
+    if not points or not go_on():
+        return []
+    past = [b for b in folder.blocks() if b.phase is Phase.CONFIRM]
+    observer.begin(Phase.CONFIRM, len(past), sweep.confirm.looks[-1])
+    return confirm(run_block, points, past, rules_of(sweep), go_on=go_on, on_block=observer.look)
+
+
+@contextmanager
+def _session(folder: RunFolder) -> Iterator[Calibration]:
+    """Calibrate the client and note when this start of the run began and ended."""
+    earlier = folder.read_json("sessions.json").get("sessions", [])
+    began_at = time.time()
+    calibration = calibrate()
+    try:
+        yield calibration
+    finally:
+        session = {"began_at": began_at, "ended_at": time.time(), "calibration": asdict(calibration)}
+        folder.write_json("sessions.json", {"sessions": [*earlier, session]})

@@ -1,0 +1,49 @@
+"""A Trial: one Point measured against the Baseline in one Block, or its failure with the reason."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import replace
+
+from analysis.block import limit_ratios, log_speedups
+from results.records import BASELINE, Block, Point, Trial, TrialState
+
+# The Baseline is Trial 0: its speed-up over itself is 0 by definition, nothing is launched for it.
+BASELINE_TRIAL = Trial(
+    number=0, point=BASELINE, source="start", state=TrialState.MEASURED, log_speedup=0.0, by_cell={}, blocks=()
+)
+
+
+def trial_of(
+    block: Block, number: int, point: Point, source: str, *, objective: str, limits: Mapping[str, float]
+) -> Trial:
+    """What a search Block says about a Point.
+
+    `limits` maps a latency such as `ttft_p95_s` to its upper bound; the Trial keeps log(value / bound).
+    """
+    trial = Trial(
+        number=number,
+        point=point,
+        source=source,
+        state=TrialState.FAILED,
+        log_speedup=None,
+        by_cell={},
+        blocks=(block.number,),
+        failure=block.invalid,
+    )
+    arm, baseline = block.arm(point), block.baseline
+    if block.invalid is not None or arm is None:
+        return trial
+    if arm.failure is not None:
+        return replace(trial, failure=arm.failure)
+    if arm.stopped_at_ratio is not None:
+        return replace(trial, state=TrialState.HOPELESS, log_speedup=math.log(arm.stopped_at_ratio))
+    if baseline is None:
+        return trial
+    by_cell = log_speedups(baseline, arm, objective)
+    return replace(
+        trial,
+        state=TrialState.MEASURED,
+        log_speedup=sum(by_cell.values()) / len(by_cell),
+        by_cell=by_cell,
+        limits=limit_ratios(arm, limits),
+    )
