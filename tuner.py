@@ -1,5 +1,252 @@
-"""The `tuner` command line."""
+"""The `tuner` command line: each command is build, run, print, exit code. Only this file prints."""
+
+import signal
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from results.errors import LaunchFailed, MeasurementInvalid, UsageError
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from results.records import Phase, Point, Trial, Verdict
+    from results.store import RunFolder
+    from sweeps.observer import Observer
+    from sweeps.prepare import Plan
+
+USAGE, INVALID, INTERRUPTED = 2, 5, 130
+
+EXIT_CODES = (
+    "Exit codes: 0 done (also when no configuration beats the baseline), 1 crash, 2 usage, 3 regression,"
+    " 4 undecided or not enough history, 5 invalid measurement or broken infrastructure, 130 interrupted."
+)
+
+app = typer.Typer(
+    name="tuner",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    epilog=EXIT_CODES,
+    help="Find the speculative-decoding configuration that makes an LLM server faster than without it,"
+    " and say so only when it is true.",
+)
+
+SweepFile = Annotated[Path, typer.Argument(help="The sweep file; `tuner init` writes one.")]
+Overrides = Annotated[
+    list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Override a key, e.g. budget.trials=20.")
+]
+RunArgument = Annotated[Path, typer.Argument(metavar="RUN", help="A run folder, e.g. runs/first.")]
 
 
-def main() -> None:
-    """Run the command line."""
+@app.command()
+def init(
+    file: Annotated[Path, typer.Argument(help="Where to write it.")] = Path("sweep.yaml"),
+    force: Annotated[bool, typer.Option("--force", help="Overwrite an existing file.")] = False,
+) -> None:
+    """Write a commented sweep file to start from."""
+    from importlib.resources import files
+
+    if file.exists() and not force:
+        raise UsageError(f"{file} exists: choose another name, or --force to overwrite it")
+    try:
+        file.write_text((files("sweeps") / "starter.yaml").read_text())
+    except OSError as error:
+        raise UsageError(f"cannot write {file}: {error.strerror}") from error
+    _say(f"Wrote {file}. Look at it, then: tuner sweep {file} --dry-run")
+
+
+@app.command()
+def schema() -> None:
+    """Print the JSON Schema of the sweep file, for editors."""
+    import json
+
+    from sweeps.sweep import json_schema
+
+    typer.echo(json.dumps(json_schema(), indent=2))
+
+
+@app.command()
+def sweep(
+    file: SweepFile,
+    overrides: Overrides = None,
+    run: Annotated[Path | None, typer.Option(help="Run folder; default runs/NAME.")] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be done, start nothing.")] = False,
+) -> None:
+    """Search for a configuration that beats the baseline, confirm it, write a report.
+
+    The same command goes on with an interrupted run. Ctrl-C once ends after the Block in flight,
+    twice ends now; nothing recorded is lost.
+    """
+    from results.store import RunFolder
+    from sweeps.prepare import prepare
+    from sweeps.sweep import load_sweep
+
+    plan = prepare(load_sweep(file, overrides or ()))
+    folder = RunFolder(run or Path("runs") / plan.sweep.name)
+    if dry_run:
+        _print(*_dry_run_lines(plan))
+        return
+    from sweeps.run import run_sweep
+
+    with _stop_on_signal() as stopped, _progress() as observer:
+        run_sweep(plan, folder, observer, stopped)
+    code = _conclude(folder)
+    raise typer.Exit(INTERRUPTED if stopped() else code)
+
+
+def _conclude(folder: "RunFolder") -> int:
+    """Print the verdict, write the report; the exit code of the run."""
+    from analysis.report import html
+    from analysis.terminal import verdict_lines
+    from sweeps.outcome import read_run
+
+    report, code = read_run(folder)
+    _print(*verdict_lines(report))
+    folder.write_text("report.html", html(report))
+    _say(f"Report: {folder.report_file}")
+    return code
+
+
+@app.command()
+def report(
+    run: RunArgument,
+    form: Annotated[str, typer.Option("--format", help="html, md, csv or json.")] = "html",
+    output: Annotated[Path | None, typer.Option("--output", "-o", help="File to write; - for the terminal.")] = None,
+) -> None:
+    """Draw the report of a run, finished or not."""
+    from analysis import report as reports
+    from results.store import RunFolder
+    from sweeps.outcome import read_run
+    from sweeps.sweep import nearest
+
+    forms: dict[str, Callable[..., str]] = {
+        "html": reports.html,
+        "md": reports.markdown,
+        "csv": reports.csv,
+        "json": reports.as_json,
+    }
+    if form not in forms:
+        raise UsageError(f"--format {form}: no such form{nearest(form, [*forms])}")
+    content, _ = read_run(RunFolder(run))
+    text = forms[form](content)
+    if output == Path("-") or (output is None and form != "html"):
+        typer.echo(text)
+        return
+    target = output or run / "report.html"
+    try:
+        target.write_text(text)
+    except OSError as error:
+        raise UsageError(f"cannot write {target}: {error.strerror}") from error
+    _say(f"Wrote {target}")
+
+
+@app.command()
+def reap(
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="A run folder, or a folder of runs.")] = Path("runs"),
+    end: Annotated[bool, typer.Option("--end", help="End them; without it they are only listed.")] = False,
+) -> None:
+    """List servers that a dead run left behind, and end them with --end.
+
+    They are known by the process identity that the run recorded, never by name.
+    """
+    from launchers.leftovers import reap as reap_run
+
+    if not run.is_dir():
+        raise UsageError(f"{run} is no folder: name a run folder, or a folder of runs")
+    folders = sorted({file.parent for file in [*run.glob("servers.jsonl"), *run.glob("*/servers.jsonl")]})
+    found = [(folder, leftover) for folder in folders for leftover in reap_run(folder, end=end)]
+    for folder, leftover in found:
+        _say(f"{'ended' if end else 'found'} {leftover.what} (pid {leftover.pid}) of {folder}")
+    if not found:
+        _say("No server was left behind.")
+    elif not end:
+        _say("End them with --end.")
+
+
+def _dry_run_lines(plan: "Plan") -> "Iterator[RenderableType]":
+    from rich.syntax import Syntax
+    from rich.text import Text
+
+    from sweeps.forecast import forecast
+
+    plan_of = forecast(plan)
+    yield Syntax(plan.sweep.to_yaml(), "yaml", background_color="default")
+    yield Text(f"{len(plan.space.points)} canonical points, {plan_of.trials} of them will be measured.")
+    yield Text("Baseline:", style="bold")
+    yield Text("  " + plan_of.baseline)
+    yield Text("First trials:", style="bold")
+    for command in plan_of.first_trials:
+        yield Text("  " + command)
+    yield Text(plan_of.time)
+    yield Text(plan_of.sensitivity)
+
+
+@contextmanager
+def _stop_on_signal() -> Iterator[Callable[[], bool]]:
+    """First Ctrl-C: stop after the Block in flight. Second, or SIGTERM: stop now."""
+    seen: list[int] = []
+
+    def note(number: int, _frame: object) -> None:
+        seen.append(number)
+        if number == signal.SIGTERM or len(seen) > 1:
+            raise KeyboardInterrupt
+        _say("Stopping after the Block in flight; Ctrl-C again to stop now.", err=True)
+
+    before = {s: signal.signal(s, note) for s in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield lambda: bool(seen)
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+@contextmanager
+def _progress() -> "Iterator[Observer]":
+    """Live progress on a terminal, plain lines elsewhere."""
+    from sweeps.progress import LiveProgress, PlainProgress
+
+    if not sys.stderr.isatty():
+        yield PlainProgress(lambda line: _say(line, err=True))
+        return
+    from rich.console import Console
+
+    with LiveProgress(Console(stderr=True)) as live:
+        yield live
+
+
+def _print(*renderables: "RenderableType") -> None:
+    from rich.console import Console
+
+    console = Console(highlight=False, soft_wrap=not sys.stdout.isatty())
+    for renderable in renderables:
+        console.print(renderable)
+
+
+def _say(text: str, *, err: bool = False) -> None:
+    typer.echo(text, err=err)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run the command line and exit with one of the documented codes."""
+    try:
+        app(args=arguments)
+    except UsageError as error:
+        _end(USAGE, str(error))
+    except (LaunchFailed, MeasurementInvalid) as error:
+        _end(INVALID, f"{error}\nWhat was recorded is kept; the same command goes on.")
+    except KeyboardInterrupt:
+        _end(INTERRUPTED, "Stopped. What was recorded is kept; the same command goes on.")
+
+
+def _end(code: int, message: str) -> None:
+    _say(f"tuner: {message}", err=True)
+    sys.exit(code)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,1 +1,29 @@
 """One module per engine: its knobs, rules, flags, read-back, counters and failure signs."""
+
+from pathlib import Path
+
+from launchers.engines.engine import Engine
+from launchers.launcher import Launcher
+
+
+def engine_named(name: str, server: str) -> Engine:
+    """The engine a sweep file names. A new engine is added here and in `sweeps.sweep.Sweep.engine`."""
+    if name == "fake":
+        from launchers.fake import FakeEngine
+
+        return FakeEngine()
+    from launchers.engines.llamacpp import LlamaCpp
+
+    return LlamaCpp(server)
+
+
+def launcher_for(engine: Engine, run_dir: Path) -> Launcher:
+    """What starts this engine's servers."""
+    if engine.name == "fake":
+        from launchers.fake import FakeEngine, FakeLauncher
+
+        assert isinstance(engine, FakeEngine)
+        return FakeLauncher(engine)
+    from launchers.process import ProcessLauncher
+
+    return ProcessLauncher(run_dir)

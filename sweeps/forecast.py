@@ -1,0 +1,84 @@
+"""What a sweep would do, said before anything is started."""
+
+import shlex
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import islice
+
+from analysis.statistics import look_alpha, smallest_effect
+from results.records import BASELINE, Phase, Point
+from sweeps.prepare import Plan
+from sweeps.space import iter_start_points
+
+SHOWN_TRIALS = 3
+SHOWN_PORT = 8080  # stands for the free port that each start gets
+ASSUMED_TOKENS_PER_S = 100.0
+ASSUMED_START_S = 2.0
+ASSUMED_BLOCK_NOISE = 0.02  # standard deviation of a Block's log ratio
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """Commands and figures for `--dry-run`."""
+
+    trials: int
+    baseline: str
+    first_trials: tuple[str, ...]
+    time: str
+    sensitivity: str
+
+
+def forecast(plan: Plan) -> Forecast:
+    """What will be started, how long it takes, how small an effect it can see."""
+    trials = min(plan.sweep.budget.trials, len(plan.space.points))
+    return Forecast(
+        trials=trials,
+        baseline=_command(plan, BASELINE),
+        first_trials=tuple(_command(plan, p) for p in islice(_first_points(plan), SHOWN_TRIALS)),
+        time=_time(plan, trials),
+        sensitivity=sensitivity(plan),
+    )
+
+
+def sensitivity(plan: Plan) -> str:
+    """The smallest effect that the confirmation can see, as a sentence."""
+    confirm = plan.sweep.confirm
+    alpha = look_alpha(confirm.alpha, len(confirm.looks), confirm.finalists)
+    first, last = (smallest_effect(ASSUMED_BLOCK_NOISE, n, alpha) for n in (confirm.looks[0], confirm.looks[-1]))
+    return (
+        f"At a noise of {ASSUMED_BLOCK_NOISE:.0%} per Block, a speed-up of {first:.1%} is seen after"
+        f" {confirm.looks[0]} Blocks and one of {last:.1%} after {confirm.looks[-1]} (in 8 of 10 runs)."
+    )
+
+
+def _first_points(plan: Plan) -> Iterator[Point]:
+    yield from iter_start_points(plan.space)
+    yield from plan.space.points.values()
+
+
+def _command(plan: Plan, point: Point) -> str:
+    return shlex.join(plan.engine.command(point, plan.served, SHOWN_PORT))
+
+
+def _time(plan: Plan, trials: int) -> str:
+    """Wall time at an assumed speed; the sweep itself revises it as it measures."""
+    workload, confirm = plan.sweep.workload, plan.sweep.confirm
+    tokens = sum(
+        (prompt.max_tokens or workload.max_tokens) / (pace.concurrency or 1)
+        for pace in plan.paces
+        for prompts in plan.prompts[Phase.SEARCH].values()
+        for prompt in prompts
+    )
+    arm_s = ASSUMED_START_S + tokens / ASSUMED_TOKENS_PER_S
+    arms = confirm.finalists + 1
+    search_s = 2 * arm_s * trials
+    first_s, last_s = (search_s + arm_s * arms * looks for looks in (confirm.looks[0], confirm.looks[-1]))
+    limit = f", ended after {plan.sweep.budget.hours:g} h" if plan.sweep.budget.hours else ""
+    return (
+        f"About {_minutes(search_s)} to search and {_minutes(first_s)} to {_minutes(last_s)} in all{limit},"
+        f" if a start takes {ASSUMED_START_S:g} s and one stream gives {ASSUMED_TOKENS_PER_S:g} tokens/s."
+    )
+
+
+def _minutes(seconds: float) -> str:
+    return f"{max(1, round(seconds / 60))} min"
