@@ -14,7 +14,6 @@ from results.errors import LaunchFailed, MeasurementInvalid, UsageError
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from results.records import Phase, Point, Trial, Verdict
     from results.store import RunFolder
     from sweeps.observer import Observer
     from sweeps.prepare import Plan
@@ -38,7 +37,8 @@ app = typer.Typer(
 
 SweepFile = Annotated[Path, typer.Argument(help="The sweep file; `tuner init` writes one.")]
 Overrides = Annotated[
-    list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Override a key, e.g. budget.trials=20.")
+    list[str] | None,
+    typer.Option("--set", metavar="KEY=VALUE", help="Override a key, e.g. budget.trials=20."),
 ]
 RunArgument = Annotated[Path, typer.Argument(metavar="RUN", help="A run folder, e.g. runs/first.")]
 
@@ -75,7 +75,9 @@ def sweep(
     file: SweepFile,
     overrides: Overrides = None,
     run: Annotated[Path | None, typer.Option(help="Run folder; default runs/NAME.")] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be done, start nothing.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Show what would be done, start nothing.")
+    ] = False,
 ) -> None:
     """Search for a configuration that beats the baseline, confirm it, write a report.
 
@@ -102,6 +104,7 @@ def sweep(
 def _conclude(folder: "RunFolder") -> int:
     """Print the verdict, write the report; the exit code of the run."""
     from analysis.report import html
+
     from analysis.terminal import verdict_lines
     from sweeps.outcome import read_run
 
@@ -116,7 +119,9 @@ def _conclude(folder: "RunFolder") -> int:
 def report(
     run: RunArgument,
     form: Annotated[str, typer.Option("--format", help="html, md, csv or json.")] = "html",
-    output: Annotated[Path | None, typer.Option("--output", "-o", help="File to write; - for the terminal.")] = None,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="File to write; - for the terminal.")
+    ] = None,
 ) -> None:
     """Draw the report of a run, finished or not."""
     from analysis import report as reports
@@ -147,7 +152,9 @@ def report(
 
 @app.command()
 def reap(
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="A run folder, or a folder of runs.")] = Path("runs"),
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="A run folder, or a folder of runs.")] = Path(
+        "runs"
+    ),
     end: Annotated[bool, typer.Option("--end", help="End them; without it they are only listed.")] = False,
 ) -> None:
     """List servers that a dead run left behind, and end them with --end.

@@ -83,7 +83,9 @@ def _failures(report: ReportInput) -> "Iterator[RenderableType]":
     trials = [t for t in failed(report.trials) if t.failure is not None]
     if not trials:
         return
-    table = _table(f"{len(trials)} of {len(report.trials)} trials could not be measured", "reason", "evidence")
+    table = _table(
+        f"{len(trials)} of {len(report.trials)} trials could not be measured", "reason", "evidence"
+    )
     for trial in trials:
         if trial.failure is not None:
             table.add_row(trial.point.label, trial.failure.reason, trial.failure.evidence)

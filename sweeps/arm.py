@@ -4,12 +4,13 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from launchers.port import free_port
+from launchers.telemetry import HostWindow
+
 from analysis.acceptance import from_counters
 from analysis.summary import summarise
 from launchers.engines.engine import Engine, Served
 from launchers.launcher import Endpoint, Launch, Launcher
-from launchers.port import free_port
-from launchers.telemetry import HostWindow
 from results.errors import LaunchFailed, MeasurementInvalid
 from results.reasons import Reason
 from results.records import ArmRun, Cell, Failure, KnobValue, Measurement, Phase, Point, Request
@@ -182,7 +183,10 @@ def _check_context(setup: Setup, endpoint: Endpoint, phase: Phase) -> None:
     prompts = [p for _, _, prompts in setup.windows(phase) for p in prompts]
     if limit is not None:
         check_context(
-            prompts, setup.sweep.workload.max_tokens, limit, lambda p: setup.engine.count_tokens(endpoint, p.body)
+            prompts,
+            setup.sweep.workload.max_tokens,
+            limit,
+            lambda p: setup.engine.count_tokens(endpoint, p.body),
         )
 
 
@@ -217,7 +221,12 @@ def _measure(setup: Setup, endpoint: Endpoint, arm: Arm, phase: Phase, gate: Gat
         acceptance = from_counters(counted, emitted, speculating=not arm.point.is_baseline)
         arm.measurements.append(
             summarise(
-                cell, result.requests, result.wall_s, acceptance, host.telemetry, max_tokens=workload.max_tokens
+                cell,
+                result.requests,
+                result.wall_s,
+                acceptance,
+                host.telemetry,
+                max_tokens=workload.max_tokens,
             )
         )
         setup.engine.reset_cache(endpoint)

@@ -44,7 +44,9 @@ def sensitivity(plan: Plan) -> str:
     """The smallest effect that the confirmation can see, as a sentence."""
     confirm = plan.sweep.confirm
     alpha = look_alpha(confirm.alpha, len(confirm.looks), confirm.finalists)
-    first, last = (smallest_effect(ASSUMED_BLOCK_NOISE, n, alpha) for n in (confirm.looks[0], confirm.looks[-1]))
+    first, last = (
+        smallest_effect(ASSUMED_BLOCK_NOISE, n, alpha) for n in (confirm.looks[0], confirm.looks[-1])
+    )
     return (
         f"At a noise of {ASSUMED_BLOCK_NOISE:.0%} per Block, a speed-up of {first:.1%} is seen after"
         f" {confirm.looks[0]} Blocks and one of {last:.1%} after {confirm.looks[-1]} (in 8 of 10 runs)."

@@ -3,7 +3,8 @@
 from collections.abc import Sequence
 
 from analysis.report_input import ReportInput
-from analysis.verdict import Answer, AnswerKind, answer, conclude, next_look, still_open
+
+from analysis.verdict import AnswerKind, answer, conclude, next_look, still_open
 from results.errors import UsageError
 from results.records import Block, Phase, Point, Verdict
 from results.store import RunFolder

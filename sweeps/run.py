@@ -4,9 +4,9 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
-from statistics import fmean
 
 from launchers.leftovers import reap
+
 from results.errors import UsageError
 from results.records import Block, Phase, Trial, Verdict
 from results.store import RunFolder
@@ -91,9 +91,7 @@ def search(
     if not trials:
         folder.add_trial(BASELINE_TRIAL)
         trials = [BASELINE_TRIAL]
-    asker = Search(
-        space, trials=sweep.budget.trials, seed=sweep.seed, journal=folder.study_file, past=trials
-    )
+    asker = Search(space, trials=sweep.budget.trials, seed=sweep.seed, journal=folder.study_file, past=trials)
     observer.begin(Phase.SEARCH, len(trials) - 1, min(sweep.budget.trials, len(space.points)))
     while go_on() and (asked := asker.ask()) is not None:
         point, source = asked

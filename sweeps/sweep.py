@@ -248,7 +248,7 @@ def _explain(error: ValidationError) -> list[str]:
     lines = {}
     for problem in error.errors():
         # members of a union each report their own problem: one line per place is enough
-        place = [str(p) for p in problem["loc"] if not _is_union_tag(p)]
+        place = [str(p) for at, p in enumerate(problem["loc"]) if at < 3 or not _is_union_tag(p)]
         if problem["type"] == "extra_forbidden":
             hint = nearest(place[-1], _keys_at(place[:-1]))
             lines[".".join(place)] = f"{'.'.join(place)}: unknown key{hint}"

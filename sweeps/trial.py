@@ -9,7 +9,13 @@ from results.records import BASELINE, Block, Point, Trial, TrialState
 
 # The Baseline is Trial 0: its speed-up over itself is 0 by definition, nothing is launched for it.
 BASELINE_TRIAL = Trial(
-    number=0, point=BASELINE, source="start", state=TrialState.MEASURED, log_speedup=0.0, by_cell={}, blocks=()
+    number=0,
+    point=BASELINE,
+    source="start",
+    state=TrialState.MEASURED,
+    log_speedup=0.0,
+    by_cell={},
+    blocks=(),
 )
 
 
