@@ -1,1 +1,1 @@
-"""llama.cpp's own HTTP server inside a Python child process, and the small model it serves."""
+"""The embedded engine: llama.cpp's HTTP server in a child process, and the small model it can serve."""

@@ -1,0 +1,257 @@
+"""What the records of a run say, as figures: pooled over the valid Blocks, never over requests."""
+
+import math
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import fmean, median, stdev
+
+from analysis.report_input import ReportInput
+from results.records import (
+    Block,
+    Cell,
+    Effect,
+    KnobValue,
+    Measurement,
+    OutputCheck,
+    Phase,
+    Point,
+    Quantiles,
+    Trial,
+    Verdict,
+    VerdictKind,
+)
+
+SEARCH_LEVEL = 0.95
+_FEWEST_TRIALS_FOR_KNOBS = 8
+_FEWEST_TRIALS_PER_VALUE = 2
+
+
+def measured(trials: Iterable[Trial]) -> list[Trial]:
+    """Trials with a usable number, of speculative Points."""
+    return [
+        t for t in trials if _is_number(t.log_speedup) and t.failure is None and not t.point.is_baseline
+    ]
+
+
+def failed(trials: Iterable[Trial]) -> list[Trial]:
+    """Trials without a usable number, of whatever Point."""
+    return [t for t in trials if t.failure is not None or not _is_number(t.log_speedup)]
+
+
+def _is_number(value: float | None) -> bool:
+    return value is not None and math.isfinite(value)
+
+
+def reason_of(trial: Trial) -> str:
+    """Why this failed Trial has no number."""
+    return trial.failure.reason.value if trial.failure else "NO_NUMBER"
+
+
+def valid(blocks: Iterable[Block]) -> list[Block]:
+    return [b for b in blocks if b.invalid is None]
+
+
+def has_baseline(report: ReportInput) -> bool:
+    arms = (b.baseline for b in valid(report.blocks))
+    return any(a is not None and a.failure is None and a.measurements for a in arms)
+
+
+def best_trial(trials: Iterable[Trial]) -> Trial | None:
+    return max(measured(trials), key=lambda t: t.log_speedup or 0.0, default=None)
+
+
+def best_verdict(report: ReportInput) -> Verdict | None:
+    """The winner, or else the fastest of the validly confirmed finalists."""
+    judged = [v for v in report.verdicts if v.effect is not None and v.kind is not VerdictKind.INVALID]
+    fastest = max(judged, key=lambda v: v.effect.log_ratio if v.effect else 0.0, default=None)
+    return report.winner or fastest
+
+
+def subject(report: ReportInput) -> Point | None:
+    """The Point that the details are about: the winner, or the best there is."""
+    verdict, trial = best_verdict(report), best_trial(report.trials)
+    if verdict is not None:
+        return verdict.point
+    return trial.point if trial is not None else None
+
+
+def subject_name(report: ReportInput) -> str:
+    """What to call the subject."""
+    if report.winner is not None:
+        return "winner"
+    return "best finalist" if best_verdict(report) is not None else "best trial"
+
+
+def search_estimate(report: ReportInput, point: Point) -> float | None:
+    """Log speed-up that the search saw for this Point."""
+    return next((t.log_speedup for t in measured(report.trials) if t.point.key == point.key), None)
+
+
+def block_log_ratio(block: Block, point: Point) -> float | None:
+    """Mean over Cells of log(candidate / baseline) throughput; None unless both arms have a number."""
+    arm, baseline = block.arm(point), block.baseline
+    if arm is None or baseline is None or arm.failure is not None or baseline.failure is not None:
+        return None
+    pairs = [(m.tokens_per_s, _tokens_per_s(baseline.cell(m.cell))) for m in arm.measurements]
+    ratios = [math.log(ours / theirs) for ours, theirs in pairs if ours and theirs]
+    return fmean(ratios) if ratios else None
+
+
+def _tokens_per_s(measurement: Measurement | None) -> float | None:
+    return measurement.tokens_per_s if measurement is not None else None
+
+
+def trial_effect(trial: Trial, blocks: Sequence[Block]) -> Effect | None:
+    """The Trial's speed-up with its interval by Student t; None with fewer than two Blocks."""
+    own = [b for b in valid(blocks) if b.number in trial.blocks]
+    ratios = [r for b in own if (r := block_log_ratio(b, trial.point)) is not None]
+    if trial.log_speedup is None or len(ratios) < 2:
+        return None
+    from scipy.special import stdtrit  # lazy: the command line must start fast
+
+    quantile = float(stdtrit(len(ratios) - 1, (1 + SEARCH_LEVEL) / 2))
+    half_width = quantile * stdev(ratios) / math.sqrt(len(ratios))
+    middle = trial.log_speedup
+    return Effect(middle, middle - half_width, middle + half_width, len(ratios))
+
+
+def best_so_far(trials: Sequence[Trial]) -> list[tuple[int, float]]:
+    """(trial number, best log speed-up up to and including it), from the first measured Trial on."""
+    best, steps = -math.inf, []
+    numbers = {t.number: t.log_speedup or 0.0 for t in measured(trials)}
+    for trial in sorted(trials, key=lambda t: t.number):
+        best = max(best, numbers.get(trial.number, -math.inf))
+        if best > -math.inf:
+            steps.append((trial.number, best))
+    return steps
+
+
+@dataclass(frozen=True, slots=True)
+class PooledAcceptance:
+    """Acceptance of one Point over all its windows, weighted by drafts."""
+
+    length: float | None
+    per_position: tuple[float, ...]
+
+
+def pooled_acceptance(point: Point, blocks: Sequence[Block]) -> PooledAcceptance:
+    windows = [m.acceptance for m in _measurements(point, blocks)]
+    weights = [a.counters.drafts if a.counters is not None else 1 for a in windows]
+    lengths = [(a.length, w) for a, w in zip(windows, weights, strict=True) if a.length is not None]
+    positions = max((len(a.per_position) for a in windows), default=0)
+    shares = [
+        [(a.per_position[i], w) for a, w in zip(windows, weights, strict=True) if len(a.per_position) > i]
+        for i in range(positions)
+    ]
+    means = [_weighted_mean(s) for s in shares]
+    return PooledAcceptance(_weighted_mean(lengths), tuple(m for m in means if m is not None))
+
+
+def _weighted_mean(pairs: Sequence[tuple[float, float]]) -> float | None:
+    total = sum(w for _, w in pairs)
+    return sum(v * w for v, w in pairs) / total if total > 0 else None
+
+
+def _measurements(point: Point, blocks: Iterable[Block]) -> list[Measurement]:
+    arms = [arm for b in valid(blocks) if (arm := b.arm(point)) is not None and arm.failure is None]
+    return [m for arm in arms for m in arm.measurements]
+
+
+@dataclass(frozen=True, slots=True)
+class Latency:
+    """One latency in one Cell, seconds: the median over Blocks of each quantile."""
+
+    cell: Cell
+    metric: str
+    baseline: Quantiles | None
+    candidate: Quantiles | None
+
+
+_LATENCIES: Mapping[str, Callable[[Measurement], Quantiles | None]] = {
+    "TTFT": lambda m: m.ttft_s,
+    "TPOT": lambda m: m.tpot_s,
+    "Chunk gap": lambda m: m.chunk_gap_s,
+}
+
+
+def latencies(point: Point, blocks: Sequence[Block]) -> list[Latency]:
+    """From the Blocks that hold both arms; from the confirmation alone where there is one."""
+    shared = [b for b in valid(blocks) if b.baseline is not None and b.arm(point) is not None]
+    shared = [b for b in shared if b.phase is Phase.CONFIRM] or shared
+    ours = _measurements(point, shared)
+    theirs = [m for b in shared if b.baseline is not None for m in b.baseline.measurements]
+    return [
+        Latency(cell, name, _median_quantiles(theirs, cell, read), _median_quantiles(ours, cell, read))
+        for cell in dict.fromkeys(m.cell for m in ours)
+        for name, read in _LATENCIES.items()
+    ]
+
+
+def _median_quantiles(
+    measurements: Iterable[Measurement], cell: Cell, read: Callable[[Measurement], Quantiles | None]
+) -> Quantiles | None:
+    found = [q for m in measurements if m.cell == cell and (q := read(m)) is not None]
+    if not found:
+        return None
+    return Quantiles(median(q.p50 for q in found), median(q.p95 for q in found), median(q.p99 for q in found))
+
+
+@dataclass(frozen=True, slots=True)
+class KnobEffect:
+    """Mean log speed-up at the best and at the worst value of one knob of one method."""
+
+    method: str
+    knob: str
+    worst_value: KnobValue
+    worst: float
+    best_value: KnobValue
+    best: float
+    trials: int
+
+
+def knob_effects(trials: Sequence[Trial]) -> list[KnobEffect]:
+    """Largest first; empty when there are too few Trials to say anything."""
+    usable = measured(trials)
+    if len(usable) < _FEWEST_TRIALS_FOR_KNOBS:
+        return []
+    by_knob: dict[tuple[str, str], dict[KnobValue, list[float]]] = defaultdict(lambda: defaultdict(list))
+    for trial in usable:
+        for knob, value in trial.point.knobs.items():
+            by_knob[trial.point.method, knob][value].append(trial.log_speedup or 0.0)
+    effects = [_knob_effect(method, knob, values) for (method, knob), values in by_knob.items()]
+    return sorted((e for e in effects if e is not None), key=lambda e: e.worst - e.best)
+
+
+def _knob_effect(
+    method: str, knob: str, values: Mapping[KnobValue, Sequence[float]]
+) -> KnobEffect | None:
+    repeated = {v: fmean(logs) for v, logs in values.items() if len(logs) >= _FEWEST_TRIALS_PER_VALUE}
+    if len(repeated) < 2:
+        return None
+    worst, best = min(repeated, key=repeated.__getitem__), max(repeated, key=repeated.__getitem__)
+    used = sum(len(values[v]) for v in repeated)
+    return KnobEffect(method, knob, worst, repeated[worst], best, repeated[best], used)
+
+
+def pooled_outputs(checks: Iterable[OutputCheck | None]) -> OutputCheck | None:
+    """Comparisons of several Blocks as one; None where nothing was compared."""
+    found = [c for c in checks if c is not None and c.compared]
+    if not found:
+        return None
+    diverged = tuple(chars for c in found for chars in c.first_divergence_chars)
+    return OutputCheck(sum(c.compared for c in found), sum(c.identical for c in found), diverged)
+
+
+def missing(report: ReportInput) -> list[str]:
+    """What this run does not say yet, one sentence each."""
+    lacks = {
+        "No trial has been recorded yet.": not report.trials,
+        "No trial has a number yet.": bool(report.trials) and not measured(report.trials),
+        "The baseline has not been measured yet, so there is nothing to compare with.": not has_baseline(report),
+        "No finalist has been confirmed: every speed-up here is a search estimate, and the best of many "
+        "estimates is optimistic.": not report.verdicts and bool(measured(report.trials)),
+        "The load client has not been calibrated.": not report.calibration,
+        "The environment was not recorded.": not report.environment,
+    }
+    return [sentence for sentence, true in lacks.items() if true]

@@ -1,0 +1,111 @@
+"""HTML for the parts of a page: escaped text, tables with bars, figures."""
+
+import html
+from collections.abc import Iterable
+
+from analysis import words
+from analysis.plots import Figure
+from analysis.tables import Entry, Table
+
+
+def text(value: str) -> str:
+    """Text of a record, safe inside an element or a quoted attribute."""
+    return html.escape(words.clean(value))
+
+
+def paragraph(value: str, css: str = "") -> str:
+    return f'<p class="{css}">{text(value)}</p>' if css else f"<p>{text(value)}</p>"
+
+
+def table(content: Table) -> str:
+    """A table in its own scrolling box; empty when it has no rows."""
+    if not content.rows:
+        return ""
+    head = "".join(f'<th scope="col"{_numeric(content, c)}>{text(c)}</th>' for c in content.columns)
+    scale = Scale(e.interval for row in content.rows for e in row)
+    body = "".join(f"<tr>{_row(content, row, scale)}</tr>" for row in content.rows)
+    note = paragraph(content.note, "note") if content.note else ""
+    return (
+        f'<h3 id="{content.id}">{text(content.title)}</h3>{note}'
+        f'<div class="scroll" tabindex="0" role="region" aria-labelledby="{content.id}">'
+        f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>"
+    )
+
+
+def _numeric(content: Table, column: str) -> str:
+    return ' class="number"' if column in content.numeric else ""
+
+
+def _row(content: Table, row: Iterable[Entry], scale: "Scale") -> str:
+    return "".join(_cell(e, _numeric(content, c), scale) for c, e in zip(content.columns, row, strict=True))
+
+
+def _cell(entry: Entry, css: str, scale: "Scale") -> str:
+    order = f' data-order="{entry.order:.6g}"' if entry.order is not None else ""
+    shown = f"<code>{text(entry.text)}</code>" if entry.code else text(entry.text)
+    return f"<td{css}{order}>{shown}{_bar(entry, scale)}</td>"
+
+
+def _bar(entry: Entry, scale: "Scale") -> str:
+    if entry.interval is not None:
+        return scale.bar(*entry.interval)
+    if entry.share is not None:
+        return f'<span class="share" aria-hidden="true"><i style="width:{100 * entry.share:.1f}%"></i></span>'
+    return ""
+
+
+class Scale:
+    """A common scale of factors for the bars of one table; 1.00x is always on it."""
+
+    def __init__(self, intervals: Iterable[tuple[float, float, float] | None]) -> None:
+        ends = [1.0, *(v for interval in intervals if interval is not None for v in interval)]
+        margin = 0.04 * (max(ends) - min(ends)) or 0.1
+        self._low, self._span = min(ends) - margin, max(ends) - min(ends) + 2 * margin
+
+    def place(self, ratio: float) -> float:
+        """Position in percent."""
+        return 100 * (ratio - self._low) / self._span
+
+    def bar(self, low: float, middle: float, high: float) -> str:
+        left, right = self.place(low), self.place(high)
+        sign = "gain" if low > 1 else "loss" if high < 1 else "unsure"
+        known = f'<i style="left:{left:.1f}%;width:{right - left:.1f}%"></i>' if high > low else ""
+        return (
+            f'<span class="bar {sign if known else "unsure"}" aria-hidden="true">'
+            f'<u style="left:{self.place(1.0):.1f}%"></u>{known}<b style="left:{self.place(middle):.1f}%"></b></span>'
+        )
+
+
+def figure(drawn: Figure | None) -> str:
+    if drawn is None:
+        return ""
+    keys = "".join(
+        f'<li><span class="glyph" style="color:var({k.variable})" aria-hidden="true">{k.glyph}</span> '
+        f"{text(k.label)}</li>"
+        for k in drawn.keys
+    )
+    legend = f'<ul class="keys">{keys}</ul>' if keys else ""
+    return (
+        f"<figure><figcaption><strong>{text(drawn.title)}</strong> {text(drawn.caption)}</figcaption>"
+        f"{legend}{drawn.svg}</figure>"
+    )
+
+
+def pair(*drawn: Figure | None) -> str:
+    """Figures side by side where there is room; empty when none could be drawn."""
+    inside = "".join(figure(f) for f in drawn)
+    return f'<div class="pair">{inside}</div>' if inside else ""
+
+
+def section(id: str, title: str, *parts: str, empty: str = "") -> str:
+    """A section, or the sentence that says why it is empty; nothing when there is neither."""
+    inside = "".join(parts) or (paragraph(empty, "empty") if empty else "")
+    return f'<section id="{id}"><h2>{text(title)}</h2>{inside}</section>' if inside else ""
+
+
+def folded(title: str, inside: str) -> str:
+    return f"<details><summary>{text(title)}</summary>{inside}</details>" if inside else ""
+
+
+def block(code: str) -> str:
+    return f'<div class="copyable"><pre><code>{text(code)}</code></pre></div>'

@@ -1,0 +1,178 @@
+"""The report as one HTML page that needs nothing but itself."""
+
+from pathlib import Path
+
+from analysis import findings, tables, words
+from analysis.answer import Answer, Tone, answer
+from analysis.markup import Scale, block, folded, pair, paragraph, section, table, text
+from analysis.plots import Figure, figures
+from analysis.report_input import ReportInput
+
+_FOLDER = Path(__file__).parent
+# Nothing may be fetched, whatever a record contains.
+_POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'"
+_ACCEPTANCE_WARNING = (
+    "Acceptance is a diagnosis, not the objective. Within one configuration it goes with speed; across "
+    "configurations a longer acceptance is often bought with more drafting than it saves."
+)
+_LINKS = {
+    "command": "Command",
+    "evidence": "Evidence",
+    "latencies": "Latency",
+    "search": "Search",
+    "acceptance": "Acceptance",
+    "failed": "Failures",
+    "every-trial": "Trials",
+    "run": "Run",
+    "terms": "Terms",
+}
+
+
+def page(report: ReportInput) -> str:
+    body = "".join((_head(report), *_sections(report, figures(report))))
+    links = "".join(f'<a href="#{id}">{name}</a>' for id, name in _LINKS.items() if f'<section id="{id}"' in body)
+    return (
+        '<!doctype html><html lang="en"><head><meta charset="utf-8">'
+        f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        '<meta name="color-scheme" content="light dark">'
+        f"<title>{text(report.name)}: {text(answer(report).big)}</title>"
+        f"<style>{_asset('report.css')}</style></head><body>"
+        f'<nav aria-label="Sections">{links}</nav><main>{body}</main>'
+        f"<script>{_asset('report.js')}</script></body></html>\n"
+    )
+
+
+def _asset(name: str) -> str:
+    return (_FOLDER / name).read_text(encoding="utf-8")
+
+
+def _head(report: ReportInput) -> str:
+    said = answer(report)
+    return (
+        f'<header class="{said.tone}"><p class="eyebrow">Speculative decoding, run {text(report.name)}</p>'
+        f"{_title(said)}{_interval(said)}"
+        f"{paragraph(report.headline, 'headline') if report.headline else ''}"
+        f"{''.join(paragraph(d) for d in said.details)}{_holds_for(said)}{_warnings(report, said)}"
+        f"{_facts(report)}</header>{_missing(report)}"
+    )
+
+
+def _title(said: Answer) -> str:
+    unit = f" <small>{text(said.unit)}</small>" if said.unit else ""
+    size = "figure" if said.unit else "sentence"
+    return f'<h1 class="{size}"><span>{text(said.big)}</span>{unit}</h1>'
+
+
+def _interval(said: Answer) -> str:
+    if said.verdict is None:
+        return ""
+    drawn = tables.effect_entry(said.verdict.effect).interval
+    if drawn is None:
+        return ""
+    return f'<div class="interval">{Scale([drawn]).bar(*drawn)}<span class="one">1.00x is the baseline</span></div>'
+
+
+def _holds_for(said: Answer) -> str:
+    if not said.holds_for:
+        return ""
+    cells = "".join(f"<li>{text(c)}</li>" for c in said.holds_for)
+    return f'<div class="cells"><span>Holds for</span><ul>{cells}</ul></div>'
+
+
+def _warnings(report: ReportInput, said: Answer) -> str:
+    own = said.verdict.warnings if said.verdict is not None else ()
+    lines = [*([report.banner] if report.banner else []), *own]
+    return "".join(f'<p class="warning" role="note"><strong>Caution</strong> {text(w)}</p>' for w in lines)
+
+
+def _facts(report: ReportInput) -> str:
+    lost = len(findings.failed(report.trials))
+    thrown = len(report.blocks) - len(findings.valid(report.blocks))
+    best = findings.best_verdict(report)
+    facts = {
+        "Trials": f"{len(report.trials)}" + (f", {lost} failed" if lost else ""),
+        "Blocks": f"{len(report.blocks)}" + (f", {thrown} thrown away" if thrown else ""),
+        "Identical outputs": words.percent(best.identical_share) if best else "",
+        "Control": words.percent(best.control_identical_share) if best else "",
+        "Acceptance length": f"{best.acceptance_length:.2f}" if best and best.acceptance_length else "",
+        "Time": words.long_time(sum(report.phases_s.values())) if report.phases_s else "",
+    }
+    shown = "".join(f"<div><dt>{n}</dt><dd>{v}</dd></div>" for n, v in facts.items() if v)
+    return f'<dl class="facts">{shown}</dl>'
+
+
+def _missing(report: ReportInput) -> str:
+    lacks = findings.missing(report)
+    if not lacks:
+        return ""
+    items = "".join(f"<li>{text(sentence)}</li>" for sentence in lacks)
+    return f'<aside class="missing"><h2>What this run does not say{"" if report.finished else " yet"}</h2><ul>{items}</ul></aside>'
+
+
+def _sections(report: ReportInput, drawn: dict[str, Figure]) -> list[str]:
+    return [
+        _command(report),
+        section(
+            "evidence",
+            "Does it hold?",
+            pair(drawn.get("class-map"), drawn.get("confirmation")),
+            table(tables.finalists(report)),
+            table(tables.classes(report)),
+            table(tables.outputs(report)),
+            empty="Nothing has been confirmed yet.",
+        ),
+        section("latencies", "What a user feels", table(tables.latency(report)), empty="No latency was measured yet."),
+        section(
+            "search",
+            "The search",
+            pair(drawn.get("convergence"), drawn.get("ranking"), drawn.get("knobs")),
+            empty="No trial has a number yet.",
+        ),
+        _acceptance(drawn),
+        _failures(report),
+        section("every-trial", "Every trial", table(tables.trials(report)), empty="No trial has been recorded yet."),
+        _run(report),
+        _terms(),
+    ]
+
+
+def _command(report: ReportInput) -> str:
+    if not report.command:
+        return ""
+    title = "Run the winner" if answer(report).tone is Tone.FASTER else "Run the server"
+    return section("command", title, block(report.command))
+
+
+def _acceptance(drawn: dict[str, Figure]) -> str:
+    shown = pair(drawn.get("positions"), drawn.get("lengths"))
+    warning = paragraph(_ACCEPTANCE_WARNING, "note") if shown else ""
+    return section("acceptance", "Acceptance", warning, shown, empty="No acceptance was measured.")
+
+
+def _failures(report: ReportInput) -> str:
+    return section(
+        "failed",
+        "What failed",
+        table(tables.failures(report)),
+        table(tables.invalid_blocks(report)),
+        empty="No trial failed and no Block was thrown away.",
+    )
+
+
+def _run(report: ReportInput) -> str:
+    yaml = block(report.sweep_yaml) if report.sweep_yaml else ""
+    return section(
+        "run",
+        "The run",
+        table(tables.phases(report)),
+        table(tables.calibration(report)),
+        folded("Environment: hardware, software and hashes", table(tables.environment(report))),
+        folded("The sweep as it was asked for", yaml),
+        empty="Nothing about the run itself was recorded.",
+    )
+
+
+def _terms() -> str:
+    terms = "".join(f"<div><dt>{text(t)}</dt><dd>{text(d)}</dd></div>" for t, d in words.DEFINITIONS.items())
+    return section("terms", "What the words mean", f'<dl class="terms">{terms}</dl>')

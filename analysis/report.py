@@ -1,0 +1,132 @@
+"""One run as a page, as Markdown, as CSV and as JSON. Pure: the caller reads the run and writes the file.
+
+All four say speed-ups as factors (1.23 = 23 % more than the baseline), never as log ratios.
+"""
+
+import csv as csv_format
+import io
+import json
+
+from analysis import findings, tables, words
+from analysis.answer import answer
+from analysis.page import page
+from analysis.report_input import ReportInput
+from analysis.text_page import text_page
+from results.records import Block, Effect, Trial, Verdict
+
+__all__ = ["ReportInput", "as_json", "csv", "html", "markdown"]
+
+SCHEMA = 1  # of the JSON document
+
+
+def html(report: ReportInput) -> str:
+    """One page with its figures, style and script inside; it loads nothing."""
+    return page(report)
+
+
+def markdown(report: ReportInput) -> str:
+    """The same answer and tables, for a terminal, an issue or a commit."""
+    return text_page(report)
+
+
+def csv(report: ReportInput) -> str:
+    """One row per Trial; a column per knob and per Cell; empty where there is no number."""
+    knobs = sorted({name for t in report.trials for name in t.point.knobs})
+    cells = list(dict.fromkeys(name for t in report.trials for name in t.by_cell))
+    fixed = "trial method source state speedup low high blocks acceptance_length reason evidence".split()
+    columns = [*fixed, *(f"knob.{k}" for k in knobs), *(f"speedup {c}" for c in cells)]
+    written = io.StringIO()
+    writer = csv_format.DictWriter(written, columns, restval="", lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(_csv_row(report, trial) for trial in report.trials)
+    return written.getvalue()
+
+
+def _csv_row(report: ReportInput, trial: Trial) -> dict[str, object]:
+    said = _trial(report, trial)
+    names = {k: v for k, v in said.items() if k not in ("label", "knobs", "by_cell", "interval", "blocks")}
+    interval = findings.trial_effect(trial, report.blocks)
+    return {
+        **{k: "" if v is None else v for k, v in names.items()},
+        "low": "" if interval is None else words.factor(interval.low),
+        "high": "" if interval is None else words.factor(interval.high),
+        "blocks": len(trial.blocks),
+        **{f"knob.{k}": v for k, v in trial.point.knobs.items()},
+        **{f"speedup {c}": words.factor(v) for c, v in trial.by_cell.items()},
+    }
+
+
+def as_json(report: ReportInput) -> str:
+    """The answer with its evidence for other programs; null where there is no number."""
+    said = answer(report)
+    document = {
+        "schema": SCHEMA,
+        "name": report.name,
+        "finished": report.finished,
+        "answer": {"tone": said.tone.value, "title": " ".join(filter(None, (said.big, said.unit)))},
+        "headline": report.headline,
+        "banner": report.banner,
+        "command": report.command,
+        "winner": _verdict(report, report.winner) if report.winner is not None else None,
+        "verdicts": [_verdict(report, v) for v in report.verdicts],
+        "trials": [_trial(report, t) for t in report.trials],
+        "invalid_blocks": [_invalid(b) for b in report.blocks if b.invalid is not None],
+        "missing": findings.missing(report),
+        "phases_s": dict(report.phases_s),
+        "calibration": dict(tables.flat(report.calibration)),
+        "environment": dict(tables.flat(report.environment)),
+    }
+    return json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+
+
+def _verdict(report: ReportInput, verdict: Verdict) -> dict[str, object]:
+    return {
+        "kind": verdict.kind.value,
+        "method": verdict.point.method,
+        "knobs": dict(verdict.point.knobs),
+        "confirmed": _effect(verdict.effect),
+        "search_estimate": words.factor(findings.search_estimate(report, verdict.point)),
+        "by_class": {name: _effect(effect) for name, effect in verdict.by_class.items()},
+        "cells": list(verdict.cells),
+        "identical_share": verdict.identical_share,
+        "control_identical_share": verdict.control_identical_share,
+        "acceptance_length": verdict.acceptance_length,
+        "why": verdict.why,
+        "warnings": list(verdict.warnings),
+    }
+
+
+def _effect(effect: Effect | None) -> dict[str, object] | None:
+    if effect is None:
+        return None
+    low, middle, high = (words.factor(v) for v in (effect.low, effect.log_ratio, effect.high))
+    return {"speedup": middle, "low": low, "high": high, "blocks": effect.blocks}
+
+
+def _trial(report: ReportInput, trial: Trial) -> dict[str, object]:
+    failure = trial.failure
+    return {
+        "trial": trial.number,
+        "label": trial.point.label,
+        "method": trial.point.method,
+        "knobs": dict(trial.point.knobs),
+        "source": trial.source,
+        "state": trial.state.value,
+        "speedup": words.factor(trial.log_speedup),
+        "interval": _effect(findings.trial_effect(trial, report.blocks)),
+        "by_cell": {name: words.factor(value) for name, value in trial.by_cell.items()},
+        "blocks": list(trial.blocks),
+        "acceptance_length": findings.pooled_acceptance(trial.point, report.blocks).length,
+        "reason": failure.reason.value if failure else None,
+        "evidence": words.clean(failure.evidence) if failure else None,
+    }
+
+
+def _invalid(block: Block) -> dict[str, object]:
+    invalid = block.invalid
+    return {
+        "block": block.number,
+        "phase": block.phase.value,
+        "reason": invalid.reason.value if invalid else None,
+        "evidence": words.clean(invalid.evidence) if invalid else None,
+    }

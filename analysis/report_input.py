@@ -1,0 +1,25 @@
+"""Everything a report is drawn from: plain records, no files and no clock."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from results.records import Block, Trial, Verdict
+
+
+@dataclass(frozen=True, slots=True)
+class ReportInput:
+    """One run as it stands, finished or not. Every field but the name may be empty."""
+
+    name: str
+    trials: Sequence[Trial] = ()
+    blocks: Sequence[Block] = ()
+    verdicts: Sequence[Verdict] = ()  # of the confirmed finalists
+    winner: Verdict | None = None
+    headline: str = ""  # one sentence
+    banner: str | None = None  # what to beware of first, e.g. signs that differ between classes
+    command: str = ""  # exact command line of the winner
+    environment: Mapping[str, object] = field(default_factory=dict)  # nested fingerprint
+    sweep_yaml: str = ""  # as resolved, secrets removed
+    calibration: Mapping[str, object] = field(default_factory=dict)  # figure name -> value
+    phases_s: Mapping[str, float] = field(default_factory=dict)  # phase -> seconds spent in it
+    finished: bool = False

@@ -1,0 +1,89 @@
+"""Draws one matplotlib figure as SVG that lives inside a page: themed by CSS variables, real text, its own ids."""
+
+import html
+import io
+import re
+import warnings
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+WIDTH = 400  # user units; a column of the page is 360 to 480 px wide, so text keeps its size
+LEFT = 46
+_RIGHT, _TOP, _BOTTOM = 12, 14, 40
+
+# Colours stand for CSS variables until the figure is written: matplotlib knows only colours.
+INK, MUTED, GRID, PAPER = "#000001", "#000002", "#000003", "#000004"
+SERIES = tuple(f"#00001{i}" for i in range(6))
+GOOD, BAD = "#000021", "#000022"
+_VARIABLES = {INK: "--ink", MUTED: "--muted", GRID: "--grid", PAPER: "--paper", GOOD: "--good", BAD: "--bad"} | {
+    colour: f"--series-{i}" for i, colour in enumerate(SERIES)
+}
+_STYLE: Mapping[str, object] = MappingProxyType(
+    {
+        "svg.fonttype": "none",
+        "text.parse_math": False,
+        "path.simplify": False,
+        "font.family": ["DejaVu Sans"],
+        "font.size": 11.5,
+        "text.color": INK,
+        "axes.edgecolor": GRID,
+        "axes.labelcolor": MUTED,
+        "axes.facecolor": "none",
+        "axes.spines.top": False,
+        "axes.spines.right": False,
+        "axes.spines.left": False,
+        "axes.axisbelow": True,
+        "axes.unicode_minus": False,
+        "xtick.color": MUTED,
+        "ytick.color": MUTED,
+        "xtick.major.size": 0,
+        "ytick.major.size": 0,
+        "xtick.major.pad": 6,
+        "grid.color": GRID,
+        "grid.linewidth": 0.8,
+    }
+)
+
+
+def draw(
+    id: str, title: str, description: str, paint: Callable[["Axes"], None], height: int, left: int = LEFT
+) -> str:
+    """One `<svg>` element of WIDTH x height user units; `paint` fills its axes."""
+    import matplotlib
+    from matplotlib.backends.backend_svg import FigureCanvasSVG
+    from matplotlib.figure import Figure
+
+    written = io.StringIO()
+    with matplotlib.rc_context({**_STYLE, "svg.hashsalt": id}), warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # a glyph that only the reader's browser has
+        figure = Figure(figsize=(WIDTH / 72, height / 72))
+        box = (left, _BOTTOM, WIDTH - left - _RIGHT, height - _BOTTOM - _TOP)
+        paint(figure.add_axes((box[0] / WIDTH, box[1] / height, box[2] / WIDTH, box[3] / height)))
+        FigureCanvasSVG(figure).print_svg(written, metadata={"Date": None})
+    return _embed(written.getvalue(), id, title, description, height)
+
+
+def _embed(document: str, id: str, title: str, description: str, height: int) -> str:
+    body = re.sub(r"^.*?</metadata>|</svg>\s*$", "", document, flags=re.DOTALL)
+    body = re.sub(r"<style.*?</style>", "", body, count=1, flags=re.DOTALL)
+    body = re.sub(r"<[^>]+>", lambda tag: _themed(tag[0], id), body)
+    body = re.sub(r">\s+<", "><", body)
+    return (
+        f'<svg viewBox="0 0 {WIDTH} {height}" role="img" aria-labelledby="{id}-title {id}-text">'
+        f'<title id="{id}-title">{html.escape(title)}</title>'
+        f'<desc id="{id}-text">{html.escape(description)}</desc>{body}</svg>'
+    )
+
+
+def _themed(tag: str, id: str) -> str:
+    """One tag of matplotlib's with the page's colours and font, and ids that are unique in the page."""
+    tag = re.sub(r'^<g id="[^"]*"', "<g", tag).replace("xlink:href", "href")
+    tag = re.sub(r'(id="|href="#|url\(#)', rf"\g<1>{id}-", tag)
+    tag = re.sub(r"font-family: [^;\"]*;? ?", "", tag)
+    tag = re.sub(r' transform="rotate\(-?0 [^"]*"', "", tag)
+    tag = re.sub(r"#0000\d\d", lambda colour: f"var({_VARIABLES[colour[0]]})", tag)
+    return re.sub(r"(\.\d\d)\d+", r"\1", re.sub(r"\s+", " ", tag))

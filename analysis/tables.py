@@ -1,0 +1,254 @@
+"""The tables of a report, as text with its order and its interval: the page and the Markdown both draw these."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from analysis import findings, words
+from analysis.report_input import ReportInput
+from results.reasons import Reason
+from results.records import Effect, Quantiles, Trial, Verdict
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One cell of a table. `order` sorts it; `low <= middle <= high` are factors to draw as a bar."""
+
+    text: str
+    order: float | None = None
+    interval: tuple[float, float, float] | None = None
+    share: float | None = None  # of a whole, [0, 1], to draw as a bar
+    code: bool = False  # a name of the machine's, set in a fixed-width face
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    id: str
+    title: str
+    columns: tuple[str, ...]
+    rows: tuple[tuple[Entry, ...], ...]
+    numeric: frozenset[str] = frozenset()  # columns aligned as numbers
+    note: str = ""
+
+
+def finalists(report: ReportInput) -> Table:
+    rows = [_finalist_row(report, v) for v in _fastest_first(report.verdicts)]
+    return Table(
+        "finalists",
+        "Confirmed against searched",
+        ("Configuration", "Answer", "Confirmed", "Search estimate", "Blocks", "Why"),
+        tuple(rows),
+        frozenset({"Blocks"}),
+    )
+
+
+def _fastest_first(verdicts: Sequence[Verdict]) -> list[Verdict]:
+    return sorted(verdicts, key=lambda v: v.effect.log_ratio if v.effect else float("-inf"), reverse=True)
+
+
+def _finalist_row(report: ReportInput, verdict: Verdict) -> tuple[Entry, ...]:
+    return (
+        Entry(verdict.point.label, code=True),
+        Entry(verdict.kind.value),
+        effect_entry(verdict.effect),
+        _factor(findings.search_estimate(report, verdict.point)),
+        _number(verdict.effect.blocks if verdict.effect else None),
+        Entry(" ".join((verdict.why, *verdict.warnings))),
+    )
+
+
+def classes(report: ReportInput) -> Table:
+    rows = [
+        (Entry(v.point.label, code=True), Entry(name), effect_entry(effect), _number(effect.blocks), _sign(effect))
+        for v in _fastest_first(report.verdicts)
+        for name, effect in v.by_class.items()
+    ]
+    return Table(
+        "classes",
+        "Confirmed speed-up per class",
+        ("Configuration", "Class", "Speed-up", "Blocks", "Reads as"),
+        tuple(rows),
+        frozenset({"Blocks"}),
+    )
+
+
+def _sign(effect: Effect) -> Entry:
+    if not effect.signs_are_certain:
+        return Entry("not certain")
+    return Entry("faster" if effect.log_ratio > 0 else "slower")
+
+
+def latency(report: ReportInput) -> Table:
+    point, name = findings.subject(report), findings.subject_name(report)
+    found = findings.latencies(point, report.blocks) if point is not None else []
+    rows = [
+        (Entry(f.cell.label), Entry(f.metric), *_quantile_pairs(f.baseline, f.candidate))
+        for f in found
+        if f.baseline is not None or f.candidate is not None
+    ]
+    columns = [f"{q} {arm}" for q in ("p50", "p95", "p99") for arm in ("baseline", name)]
+    note = f"The {name}, {point.label}, beside the baseline. Medians over Blocks." if point is not None else ""
+    return Table("latency", "Latency", ("Cell", "Metric", *columns), tuple(rows), frozenset(columns), note)
+
+
+def _quantile_pairs(baseline: Quantiles | None, candidate: Quantiles | None) -> list[Entry]:
+    arms = (baseline, candidate)
+    return [
+        Entry(words.short_time(seconds), seconds)
+        for read in ("p50", "p95", "p99")
+        for seconds in (getattr(q, read) if q is not None else None for q in arms)
+    ]
+
+
+def outputs(report: ReportInput) -> Table:
+    rows = [_output_row(v.point.label, v.identical_share, v.control_identical_share) for v in report.verdicts]
+    if not rows and (point := findings.subject(report)) is not None:
+        ours = findings.pooled_outputs(b.outputs.get(point.key) for b in findings.valid(report.blocks))
+        control = findings.pooled_outputs(b.control for b in findings.valid(report.blocks))
+        shares = [c.identical_share if c else None for c in (ours, control)]
+        rows = [_output_row(point.label, *shares)] if any(s is not None for s in shares) else []
+    columns = ("Configuration", "Identical to the baseline", "Control: baseline to itself")
+    return Table("outputs", "Identical outputs", columns, tuple(rows))
+
+
+def _output_row(label: str, share: float | None, control: float | None) -> tuple[Entry, ...]:
+    return (Entry(label, code=True), _share(share), _share(control))
+
+
+def failures(report: ReportInput) -> Table:
+    rows = [
+        (
+            _number(t.number),
+            Entry(t.point.label, code=True),
+            Entry(findings.reason_of(t)),
+            Entry(_meaning(t)),
+            Entry(words.clean(t.failure.evidence) if t.failure else "", code=True),
+        )
+        for t in findings.failed(report.trials)
+    ]
+    columns = ("Trial", "Configuration", "Reason", "Meaning", "Evidence")
+    return Table("failures", "Trials that failed", columns, tuple(rows), frozenset({"Trial"}))
+
+
+def _meaning(trial: Trial) -> str:
+    if trial.failure is None:
+        return "No number was recorded"
+    broken = [
+        f"{name} at {words.times(value)} of its limit" for name, value in trial.limits.items() if value > 0
+    ]
+    reached = [f"speed-up {words.times(trial.log_speedup)}"] if _has_number_beyond_limit(trial) else []
+    return "; ".join([words.REASONS[trial.failure.reason], *broken, *reached])
+
+
+def _has_number_beyond_limit(trial: Trial) -> bool:
+    beyond = trial.failure is not None and trial.failure.reason is Reason.LIMIT_EXCEEDED
+    return beyond and words.factor(trial.log_speedup) is not None
+
+
+def invalid_blocks(report: ReportInput) -> Table:
+    rows = [
+        (
+            _number(b.number),
+            Entry(b.phase.value),
+            Entry(" / ".join(a.point.label for a in b.arms), code=True),
+            Entry(b.invalid.reason.value),
+            Entry(words.clean(b.invalid.evidence), code=True),
+        )
+        for b in report.blocks
+        if b.invalid is not None
+    ]
+    columns = ("Block", "Phase", "Arms in order", "Reason", "Evidence")
+    return Table("invalid-blocks", "Blocks that were thrown away", columns, tuple(rows), frozenset({"Block"}))
+
+
+def trials(report: ReportInput) -> Table:
+    ranked = sorted(report.trials, key=lambda t: (-_rank(t), t.number))
+    return Table(
+        "trials",
+        "All trials",
+        ("Trial", "Configuration", "Speed-up", "Acceptance length", "State", "Proposed by", "Blocks"),
+        tuple(_trial_row(report, t) for t in ranked),
+        frozenset({"Trial", "Acceptance length", "Blocks"}),
+        "Search estimates, fastest first, with a 95 % interval where there are two Blocks or more.",
+    )
+
+
+def _rank(trial: Trial) -> float:
+    return float("-inf") if trial.log_speedup is None or trial.failure else trial.log_speedup
+
+
+def _trial_row(report: ReportInput, trial: Trial) -> tuple[Entry, ...]:
+    effect = findings.trial_effect(trial, report.blocks)
+    length = findings.pooled_acceptance(trial.point, report.blocks).length
+    no_number = trial.failure is not None or words.factor(trial.log_speedup) is None
+    speedup = effect_entry(effect) if effect is not None else _factor(trial.log_speedup)
+    return (
+        _number(trial.number),
+        Entry(trial.point.label, code=True),
+        Entry("no number") if no_number else speedup,
+        Entry("" if length is None else f"{length:.2f}", length),
+        Entry(findings.reason_of(trial) if no_number else words.STATES[trial.state]),
+        Entry(trial.source),
+        _number(len(trial.blocks)),
+    )
+
+
+def phases(report: ReportInput) -> Table:
+    whole = sum(report.phases_s.values())
+    rows = [
+        (Entry(name), Entry(words.long_time(s), s), _share(s / whole if whole > 0 else None))
+        for name, s in sorted(report.phases_s.items(), key=lambda item: -item[1])
+    ]
+    columns = ("Phase", "Time", "Share of the run")
+    return Table("phases", "Where the time went", columns, tuple(rows), frozenset({"Time"}))
+
+
+def calibration(report: ReportInput) -> Table:
+    return _pairs("calibration", "The load client, measured first", report.calibration)
+
+
+def environment(report: ReportInput) -> Table:
+    return _pairs("environment", "Environment", report.environment)
+
+
+def _pairs(id: str, title: str, values: Mapping[str, object]) -> Table:
+    rows = tuple((Entry(name), Entry(text, code=True)) for name, text in flat(values))
+    return Table(id, title, ("What", "Value"), rows)
+
+
+def flat(value: object, path: str = "") -> list[tuple[str, str]]:
+    """A nested value as (dotted path, text) pairs; lists of plain values stay on one line."""
+    if isinstance(value, Mapping):
+        return [pair for k, v in value.items() for pair in flat(v, f"{path}.{k}" if path else str(k))]
+    if isinstance(value, list | tuple) and any(isinstance(v, Mapping | list | tuple) for v in value):
+        return [pair for i, v in enumerate(value) for pair in flat(v, f"{path}.{i}")]
+    if isinstance(value, list | tuple):
+        return [(path, ", ".join(_plain(v) for v in value))]
+    return [(path, _plain(value))]
+
+
+def _plain(value: object) -> str:
+    if value is None:
+        return words.UNKNOWN
+    return f"{value:.4g}" if isinstance(value, float) else words.clean(str(value))
+
+
+def _number(value: int | None) -> Entry:
+    return Entry(words.UNKNOWN) if value is None else Entry(str(value), float(value))
+
+
+def _share(share: float | None) -> Entry:
+    return Entry(words.percent(share), share, share=share)
+
+
+def _factor(log_ratio: float | None) -> Entry:
+    ratio = words.factor(log_ratio)
+    return Entry(words.times(log_ratio), ratio, None if ratio is None else (ratio, ratio, ratio))
+
+
+def effect_entry(effect: Effect | None) -> Entry:
+    if effect is None:
+        return Entry(words.UNKNOWN)
+    bounds = tuple(words.factor(v) for v in (effect.low, effect.log_ratio, effect.high))
+    low, middle, high = bounds
+    drawable = (low, middle, high) if low is not None and middle is not None and high is not None else None
+    return Entry(words.times_with_interval(effect), middle, drawable)

@@ -1,0 +1,140 @@
+"""How figures are said to people: speed-ups as factors, times with units, reasons and terms in plain words."""
+
+import math
+import re
+
+from results.reasons import Reason
+from results.records import Effect, TrialState, VerdictKind
+
+UNKNOWN = "unknown"
+_NARROW = 0.02  # an interval narrower than this needs a third decimal to be seen
+_TERMINAL_CODES = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]")
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+
+
+def clean(text: str) -> str:
+    """Text of a log without terminal colours and control characters."""
+    return _CONTROL.sub("", _TERMINAL_CODES.sub("", text))
+
+
+def factor(log_ratio: float | None) -> float | None:
+    """exp of a log ratio; None where there is none or it is no usable number."""
+    if log_ratio is None or not math.isfinite(log_ratio) or abs(log_ratio) > 100:
+        return None
+    return math.exp(log_ratio)
+
+
+def times(log_ratio: float | None, decimals: int = 2) -> str:
+    """`1.23x`."""
+    ratio = factor(log_ratio)
+    return UNKNOWN if ratio is None else f"{ratio:.{decimals}f}x"
+
+
+def times_with_interval(effect: Effect | None) -> str:
+    """`1.23x (1.18x to 1.29x)`."""
+    if effect is None:
+        return UNKNOWN
+    decimals = 3 if effect.high - effect.low < _NARROW else 2
+    low, middle, high = (times(v, decimals) for v in (effect.low, effect.log_ratio, effect.high))
+    return f"{middle} ({low} to {high})"
+
+
+def percent(share: float | None) -> str:
+    """`87 %`; never rounded up to 100 % nor down to 0 %."""
+    if share is None or not math.isfinite(share):
+        return UNKNOWN
+    rounded = f"{100 * share:.0f}"
+    return f"{100 * share:.1f} %" if rounded in ("0", "100") and share not in (0, 1) else f"{rounded} %"
+
+
+def short_time(seconds: float | None) -> str:
+    """A latency: `12.3 ms`, `1.24 s`."""
+    if seconds is None or not math.isfinite(seconds):
+        return UNKNOWN
+    return f"{seconds:.2f} s" if seconds >= 1 else f"{1000 * seconds:.3g} ms"
+
+
+def long_time(seconds: float) -> str:
+    """A duration: `42 s`, `7 min`, `3 h 05 min`."""
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    minutes = round(seconds / 60)
+    return f"{minutes} min" if minutes < 90 else f"{minutes // 60} h {minutes % 60:02d} min"
+
+
+def count(number: int, noun: str) -> str:
+    """`1 trial`, `3 trials`."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+REASONS = {
+    Reason.CONFIG_REJECTED: "The engine refused this combination of settings",
+    Reason.UNSUPPORTED_FLAG: "This engine version has no such flag",
+    Reason.START_OOM: "Not enough memory to start",
+    Reason.START_TIMEOUT: "Not ready in the time allowed",
+    Reason.START_FAILED: "The server ended before it was ready",
+    Reason.NCCL_REJECTED: "NCCL refused its environment",
+    Reason.CRASH_UNDER_LOAD: "The server crashed while serving",
+    Reason.SERVER_DIED: "The server went away while serving",
+    Reason.HANG: "No token on any stream for too long",
+    Reason.WRONG_SERVER: "Another server answered",
+    Reason.IGNORED_SETTING: "A requested setting did not take effect",
+    Reason.NOT_SPECULATING: "Nothing was drafted although speculation was asked for",
+    Reason.BROKEN_DRAFTER: "Almost no draft was accepted: the drafter is broken",
+    Reason.INVALID_OUTPUT: "Garbage, loops or empty answers that the baseline does not give",
+    Reason.STREAM_UNPARSED: "Tokens were counted but their text or their usage never came",
+    Reason.REQUESTS_FAILED: "At least one request ended in an error",
+    Reason.CAPACITY_LIMITED: "The server could not admit the load",
+    Reason.CONCURRENCY_NOT_REACHED: "Fewer requests were in flight than asked for",
+    Reason.TOO_SHORT: "The measured window was too short",
+    Reason.CONFOUNDED: "The two servers differed in more than speculation",
+    Reason.HOST_PRESSURE: "Another load was on the machine",
+    Reason.CLIENT_OVERHEAD: "The load client itself was the bottleneck",
+    Reason.LIMIT_EXCEEDED: "Measured, but outside a limit of the sweep",
+}
+
+VERDICTS = {
+    VerdictKind.BETTER: "faster than the baseline",
+    VerdictKind.WORSE: "slower than the baseline",
+    VerdictKind.SAME: "as fast as the baseline",
+    VerdictKind.UNDECIDED: "not decided within the budget",
+    VerdictKind.INVALID: "could not be measured validly",
+}
+
+STATES = {
+    TrialState.MEASURED: "measured",
+    TrialState.HOPELESS: "stopped early",
+    TrialState.FAILED: "failed",
+}
+
+DEFINITIONS = {
+    "Speed-up": "What a configuration reaches divided by what the baseline reaches in the same Blocks: 1.00x is "
+    "equally fast, 1.20x is 20 % more, 0.80x is 20 % less. Over several Cells: the geometric mean.",
+    "Baseline": "The same server with speculation off and nothing else changed.",
+    "Block": "One launch of the baseline and of the configuration, one right after the other on the same "
+    "hardware, with the same prompts, in random order. Blocks are the unit of evidence; requests inside one "
+    "launch are not independent and are never counted as such.",
+    "Cell": "One class of prompts at one pace, such as chat @ closed(4): four chats in flight at all times. "
+    "A speed-up holds for the Cells it was measured in and for no others.",
+    "Interval": "The range the true speed-up lies in, from a Student t over Blocks. Search estimates: at the "
+    "95 % level, known only from two Blocks on. Confirmed: wider, to pay for the planned looks at the data.",
+    "Search estimate": "The speed-up seen while searching. The best of many is partly the luckiest of many "
+    "(the winner's curse), so this number is optimistic for whatever ranks first.",
+    "Confirmed": "Measured again with fresh servers on prompts that the search never saw. The only number to quote.",
+    "BETTER, WORSE, SAME, UNDECIDED": "BETTER: the whole interval lies above 1.00x. WORSE: below. SAME: it lies "
+    "within 2 % of 1.00x. UNDECIDED: none of these when the budget of Blocks was used up. INVALID: no valid measurement.",
+    "Stopped early": "The trial was ended after a few prompts because it was far too slow; its speed-up is over those.",
+    "Failed": "There is no number, and the reason says why. A failed trial is never counted as a slow one.",
+    "TTFT": "Time to first token: from when the request was due to its first text. p50, p95, p99: half, 95 % and "
+    "99 % of requests are at or below; the median over Blocks is shown.",
+    "TPOT": "Time per output token within one request: (last text - first text) / (tokens - 1).",
+    "Chunk gap": "The pause between two pieces of text as they arrive, which is what a reader feels. Speculation "
+    "sends several tokens per piece, so gaps can grow while TPOT shrinks.",
+    "Acceptance length": "Tokens emitted per verification step, with the one that the model itself adds: from 1 "
+    "(nothing accepted) to the number of drafted tokens + 1. A diagnosis, never the objective.",
+    "Acceptance per position": "Share of drafts that were accepted at least up to this position.",
+    "Identical outputs": "Share of prompts with the same text as the baseline's at temperature 0. The control "
+    "compares the baseline with itself: what it loses is the noise of batching, not the fault of speculation.",
+    "Effect of a knob": "Mean search estimate at its best value against its worst, among trials of that method "
+    "and values tried at least twice. Other knobs varied too, so read it as a hint.",
+}

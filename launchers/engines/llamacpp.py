@@ -1,0 +1,257 @@
+"""llama.cpp: the embedded server, or a llama-server binary, which share flags and HTTP interface."""
+
+import difflib
+import math
+import os
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from launchers.embedded.flags import BY_NAME, SPECULATIVE, flag_name
+from launchers.embedded.gguf import check_gguf
+from launchers.engines import llamacpp_knobs as rules
+from launchers.engines.engine import Knob, ReadBack, Served
+from launchers.engines.http import ask, get_json, is_ok
+from launchers.engines.llamacpp_log import cause_from_log, effective_from_log, line_with
+from launchers.engines.prometheus import by_position, fetch_samples, total
+from launchers.launcher import Endpoint
+from launchers.port import LOOPBACK
+from results.errors import MeasurementInvalid, UsageError
+from results.reasons import Reason
+from results.records import KnobValue, Point, SpecCounters
+
+EMBEDDED = "embedded"
+DRAFTS = "llamacpp:spec_decode_num_drafts_total"
+DRAFT_TOKENS = "llamacpp:spec_decode_num_draft_tokens_total"
+ACCEPTED = "llamacpp:spec_decode_num_accepted_tokens_total"
+ACCEPTED_PER_POSITION = "llamacpp:spec_decode_num_accepted_tokens_per_pos_total"
+TIMINGS = ("draft_n", "draft_n_accepted", "predicted_n", "predicted_ms", "prompt_n", "prompt_ms", "cache_n")
+# Set by the tool itself, or by the Point: never by the user's fixed arguments.
+OURS = {"--model", "--port", "--host", "--metrics", "--slots", "--props", "--verbosity"}
+DRAFT_FLAGS = {"-md", "--model-draft", "--spec-draft-model"}
+SPECULATIVE_FLAGS = {flag.long_name for flag in SPECULATIVE}
+
+
+class LlamaCpp:
+    """Engine `llamacpp`. `server` is "embedded" or the path of a llama-server binary."""
+
+    name = "llamacpp"
+
+    def __init__(self, server: str = EMBEDDED) -> None:
+        self._server = server
+
+    @property
+    def _is_embedded(self) -> bool:
+        return self._server == EMBEDDED
+
+    def version(self) -> str:
+        if self._is_embedded:
+            from importlib.metadata import PackageNotFoundError, version
+
+            try:
+                return f"xllamacpp {version('xllamacpp')}"
+            except PackageNotFoundError:
+                raise UsageError(
+                    "the embedded server needs xllamacpp: pip install 'tuner[embedded]'"
+                ) from None
+        return _binary_version(self._server)
+
+    def methods(self, served: Served) -> Mapping[str, tuple[Knob, ...]]:
+        return {
+            name: method.knobs
+            for name, method in rules.METHODS.items()
+            if served.draft is not None or not method.needs_draft
+        }
+
+    def check(self, point: Point, served: Served) -> None:
+        rules.check(point)
+        if rules.METHODS[point.method].needs_draft and served.draft is None:
+            raise UsageError(f"{point.method} needs a draft model: name one, or choose another method")
+
+    def canonical(self, point: Point) -> Point:
+        return rules.canonical(point)
+
+    def starting_points(self, served: Served) -> Sequence[Point]:
+        return rules.starting_points(self.methods(served))
+
+    def check_served(self, served: Served) -> None:
+        check_gguf(Path(served.model))
+        if served.draft is not None:
+            check_gguf(Path(served.draft))
+        for name in served.args:
+            self._check_argument(flag_name(name))
+        if self._is_embedded:
+            self.version()
+
+    def _check_argument(self, flag: str) -> None:
+        if flag in SPECULATIVE_FLAGS or flag.startswith("--spec-"):
+            raise UsageError(
+                f"{flag} is speculative: it belongs to the space, not to the fixed arguments "
+                "(a draft model is named beside the model, and never drafts without --spec-type)"
+            )
+        if flag in OURS:
+            raise UsageError(f"{flag} is set by the tuner itself: leave it out of the fixed arguments")
+        if self._is_embedded and flag not in BY_NAME:
+            near = difflib.get_close_matches(flag, BY_NAME, 1)
+            hint = f": did you mean {near[0]}?" if near else ""
+            raise UsageError(f"the embedded server has no flag {flag}{hint}")
+
+    def command(self, point: Point, served: Served, port: int) -> tuple[str, ...]:
+        program = [sys.executable, "-m", "launchers.embedded"] if self._is_embedded else [self._server]
+        address = {"--model": str(Path(served.model).resolve()), "--host": LOOPBACK, "--port": port}
+        return tuple(program + _arguments({**address, **_fixed(served), **_speculative(point, served)}))
+
+    def environment(self, point: Point, served: Served) -> Mapping[str, str]:
+        # On an assertion ggml would start a debugger on itself before it dies.
+        return {"GGML_NO_BACKTRACE": "1", **served.env}
+
+    def is_ready(self, endpoint: Endpoint) -> bool:
+        return is_ok(f"{endpoint.base_url}/health")
+
+    def read_back(self, endpoint: Endpoint, point: Point, served: Served) -> ReadBack:
+        if not endpoint.owns_port():
+            raise MeasurementInvalid(Reason.WRONG_SERVER, f"{endpoint.base_url} is not served by this launch")
+        props, slots = get_json(f"{endpoint.base_url}/props"), get_json(f"{endpoint.base_url}/slots")
+        log = endpoint.log_path.read_text("utf-8", "replace")
+        _check_model(props, served)
+        _check_speculation(point, slots, log)
+        effective = _effective(props, slots, log)
+        _check_effective(_requested(point, served), effective)
+        return ReadBack(props["model_path"], not point.is_baseline, effective)
+
+    def request_fields(self, *, fixed_length: bool) -> Mapping[str, object]:
+        return {"cache_prompt": False, "timings_per_token": False, "ignore_eos": fixed_length}
+
+    def engine_stats(self, event: Mapping[str, object]) -> Mapping[str, float]:
+        timings = event.get("timings")
+        if not isinstance(timings, Mapping):
+            return {}
+        return {name: float(timings[name]) for name in TIMINGS if name in timings}
+
+    def counters(self, endpoint: Endpoint) -> SpecCounters | None:
+        page = fetch_samples(f"{endpoint.base_url}/metrics") or []
+        counts = [total(page, name) for name in (DRAFTS, DRAFT_TOKENS, ACCEPTED)]
+        drafts, draft_tokens, accepted = counts
+        if drafts is None or draft_tokens is None or accepted is None:
+            return None
+        return SpecCounters(drafts, draft_tokens, accepted, by_position(page, ACCEPTED_PER_POSITION))
+
+    def reset_cache(self, endpoint: Endpoint) -> bool:
+        """Erases every slot; the server allows it only with --slot-save-path.
+
+        Without it nothing is lost: `request_fields` forbids the use of cached prefixes.
+        """
+        erased = [
+            ask("POST", f"{endpoint.base_url}/slots/{slot['id']}?action=erase").ok
+            for slot in get_json(f"{endpoint.base_url}/slots")
+        ]
+        return all(erased)
+
+    def context_tokens(self, endpoint: Endpoint) -> int | None:
+        return min((int(slot["n_ctx"]) for slot in get_json(f"{endpoint.base_url}/slots")), default=None)
+
+    def cause(self, log: str, exit_code: int | None, *, ready: bool) -> tuple[Reason, str]:
+        return cause_from_log(log, exit_code, ready=ready)
+
+
+def _binary_version(server: str) -> str:
+    try:
+        done = subprocess.run([server, "--version"], capture_output=True, text=True, timeout=30, check=False)
+    except OSError as error:
+        raise UsageError(f"cannot run {server}: {error.strerror}") from None
+    lines = (done.stdout + done.stderr).splitlines()
+    return next((line for line in lines if line.startswith("version")), f"{server} (version unknown)")
+
+
+def refuse_argv(argv: Sequence[str]) -> None:
+    """Raises UsageError for a llama-server command that would load a drafter and never draft."""
+    if DRAFT_FLAGS & set(argv) and "--spec-type" not in argv:
+        raise UsageError(
+            "a draft model without --spec-type loads and never drafts: add --spec-type draft-simple"
+        )
+
+
+def _fixed(served: Served) -> dict[str, KnobValue]:
+    """What both arms get; the user's arguments win over the defaults."""
+    defaults: dict[str, KnobValue] = {
+        "--threads": psutil.cpu_count(logical=False) or os.cpu_count() or 1,
+        "--ctx-size": 4096,
+        "--parallel": 1,
+        "--cache-ram": 0,  # else every request first stores the prompt of the one before it
+        "--metrics": True,
+        "--slots": True,
+        "--props": True,
+        "--verbosity": 4,  # prints the speculative settings in effect
+    }
+    return {**defaults, **{flag_name(name): value for name, value in served.args.items()}}
+
+
+def _speculative(point: Point, served: Served) -> dict[str, KnobValue]:
+    """Every speculative flag of the Point's method, none left to a build's default."""
+    method = rules.method_of(point)
+    draft: dict[str, KnobValue] = {}
+    if method.needs_draft and served.draft is not None:
+        draft["--model-draft"] = str(Path(served.draft).resolve())
+    return {"--spec-type": point.method, **draft, **method.flag_values(rules.canonical(point).knobs)}
+
+
+def _arguments(flags: Mapping[str, KnobValue]) -> list[str]:
+    """True is a bare flag, False leaves it out."""
+    argv: list[str] = []
+    for flag, value in flags.items():
+        if value is not False:
+            argv += [flag] if value is True else [flag, str(value)]
+    return argv
+
+
+def _check_model(props: Mapping[str, Any], served: Served) -> None:
+    if Path(props["model_path"]).resolve() != Path(served.model).resolve():
+        raise MeasurementInvalid(Reason.WRONG_SERVER, f"serves {props['model_path']}, not {served.model}")
+
+
+def _check_speculation(point: Point, slots: Sequence[Mapping[str, Any]], log: str) -> None:
+    """A drafter that cannot be used leaves a healthy server with speculation off."""
+    on = [slot["id"] for slot in slots if slot["speculative"]]
+    if point.is_baseline and on:
+        raise MeasurementInvalid(Reason.IGNORED_SETTING, f"--spec-type none, but slots {on} speculate")
+    if not point.is_baseline and len(on) < len(slots):
+        off = [slot["id"] for slot in slots if not slot["speculative"]]
+        evidence = line_with("failed to initialize speculative decoding", log) or "no reason in the log"
+        raise MeasurementInvalid(Reason.NOT_SPECULATING, f"slots {off} do not speculate: {evidence}")
+
+
+def _effective(
+    props: Mapping[str, Any], slots: Sequence[Mapping[str, Any]], log: str
+) -> dict[str, KnobValue | None]:
+    return {
+        "build": props.get("build_info"),
+        "parallel": len(slots),
+        "context_per_slot": min(int(slot["n_ctx"]) for slot in slots),
+        **effective_from_log(log),
+    }
+
+
+def _requested(point: Point, served: Served) -> dict[str, KnobValue]:
+    fixed = _fixed(served)
+    asked: dict[str, KnobValue] = {"parallel": fixed["--parallel"]}
+    return asked if point.is_baseline else {**asked, "method": point.method, **rules.canonical(point).knobs}
+
+
+def _check_effective(requested: Mapping[str, KnobValue], effective: Mapping[str, KnobValue | None]) -> None:
+    """A setting that the server does not print is unknown, not ignored."""
+    for name, asked in requested.items():
+        got = effective.get(name)
+        if got is not None and not _same(asked, got):
+            raise MeasurementInvalid(
+                Reason.IGNORED_SETTING, f"{name}={asked} was asked for, {got} is in effect"
+            )
+
+
+def _same(asked: KnobValue, got: KnobValue) -> bool:
+    if isinstance(asked, int | float) and isinstance(got, int | float):
+        return math.isclose(asked, got, abs_tol=1e-4)
+    return asked == got

@@ -1,0 +1,115 @@
+"""What llama.cpp's log says: settings in effect, acceptance, and why it ended. Pure text functions."""
+
+import re
+import signal
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from results.reasons import Reason
+from results.records import KnobValue
+
+# `0.00.485.279 E srv    load_model: ` of recent builds.
+PREFIX = re.compile(r"^\d+\.\d\d\.\d{3}\.\d{3} [A-Z] (?:\w{1,5} +)?")
+RENAMED = {"size_key": "size_n", "size_value": "size_m"}  # the log's own names for ngram-map
+METHOD_LINE = re.compile(r"adding speculative implementation '([\w-]+)'")
+SETTINGS_LINE = re.compile(r"common_specu\w*: - (\w+=[^,]+(?:, \w+=[^,]+)*)$")
+ACCEPTANCE_LINE = re.compile(
+    r"(?:id\s+(?P<slot>\d+) \|.*)?draft acceptance(?: rate)? = +[\d.]+ "
+    r"\( *(?P<accepted>\d+) accepted / *(?P<generated>\d+) generated\)"
+)
+DRAFTER_LINE = re.compile(
+    r"statistics +(?P<drafter>[\w-]+):.*#gen tokens = +(?P<generated>\d+), #acc tokens = +(?P<accepted>\d+)"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class LogAcceptance:
+    """Draft tokens of one request (server) or since the start (drafter)."""
+
+    slot: int | None
+    accepted: int
+    generated: int
+    source: str  # "server", or "drafter NAME" for a drafter's own counter
+
+
+def acceptance_from_log(text: str) -> list[LogAcceptance]:
+    """Both kinds of counters in the order of the log. The drafter's are cumulative: the last one counts."""
+    found = []
+    for line in text.splitlines():
+        if match := ACCEPTANCE_LINE.search(line):
+            slot = int(match["slot"]) if match["slot"] else None
+            found.append(LogAcceptance(slot, int(match["accepted"]), int(match["generated"]), "server"))
+        elif match := DRAFTER_LINE.search(line):
+            source = f"drafter {match['drafter']}"
+            found.append(LogAcceptance(None, int(match["accepted"]), int(match["generated"]), source))
+    return found
+
+
+def effective_from_log(text: str) -> Mapping[str, KnobValue]:
+    """Speculative settings printed at start, by the names of our knobs; `method` where it is printed."""
+    effective: dict[str, KnobValue] = {}
+    for line in text.splitlines():
+        if match := METHOD_LINE.search(line):
+            effective["method"] = match[1]
+        elif match := SETTINGS_LINE.search(line):
+            for setting in match[1].split(", "):
+                name, _, value = setting.partition("=")
+                effective[RENAMED.get(name, name)] = _number(value)
+    return effective
+
+
+def _number(text: str) -> KnobValue:
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return text
+
+
+# In the order of precedence; the first line that matches is the root, later ones only pass it on.
+CAUSES: tuple[tuple[str, Reason], ...] = (
+    (r"unrecognized arguments|invalid argument|unknown argument|error: argument", Reason.UNSUPPORTED_FLAG),
+    (r"has no attribute .*this tuner needs|cannot import xllamacpp", Reason.UNSUPPORTED_FLAG),
+    (r"error: invalid value|error while handling argument", Reason.CONFIG_REJECTED),
+    (r"couldn't bind|[Aa]ddress already in use", Reason.WRONG_SERVER),
+    (r"insufficient memory|out of memory|failed to allocate|unable to allocate|bad_alloc", Reason.START_OOM),
+    (r"GGML_ASSERT\(.*failed|terminate called|GGML_ABORT", Reason.CRASH_UNDER_LOAD),
+    (r"gguf_init_from|not within the file bounds|error loading model|failed to load", Reason.START_FAILED),
+    (r"failed to initialize speculative decoding", Reason.NOT_SPECULATING),
+)
+# Lines that only say that something above went wrong.
+ECHOES = re.compile(r"exiting due to|cleaning up before exit|Failed to init server|^\s*$|^Traceback|^  ")
+
+
+def cause_from_log(log: str, exit_code: int | None, *, ready: bool) -> tuple[Reason, str]:
+    """The reason a server ended, and the line that shows it."""
+    for pattern, reason in CAUSES:
+        if line := line_with(pattern, log):
+            return _when(reason, ready), line
+    if exit_code is not None and exit_code < 0:
+        return _signalled(exit_code, ready)
+    told = [line for line in log.splitlines() if not ECHOES.search(line)]
+    last = PREFIX.sub("", told[-1]) if told else "the log is empty"
+    return (Reason.SERVER_DIED if ready else Reason.START_FAILED), f"exit code {exit_code}: {last}"
+
+
+def line_with(pattern: str, log: str) -> str | None:
+    """The first line that matches, without time and level; None if none does."""
+    line = next((line for line in log.splitlines() if re.search(pattern, line)), None)
+    return None if line is None else PREFIX.sub("", line).strip()
+
+
+def _when(reason: Reason, ready: bool) -> Reason:
+    """The same line means a failed start before the server was ready, and a crash after it."""
+    if ready:
+        return Reason.CRASH_UNDER_LOAD
+    return Reason.START_FAILED if reason is Reason.CRASH_UNDER_LOAD else reason
+
+
+def _signalled(exit_code: int, ready: bool) -> tuple[Reason, str]:
+    name = signal.Signals(-exit_code).name
+    if name == "SIGKILL":
+        why = "killed by SIGKILL: by the kernel for lack of memory, or by somebody"
+        return (Reason.SERVER_DIED if ready else Reason.START_FAILED), why
+    return (Reason.CRASH_UNDER_LOAD if ready else Reason.START_FAILED), f"ended by signal {name}"

@@ -1,0 +1,60 @@
+"""TCP ports on loopback: a free one, and who listens on a taken one."""
+
+import socket
+from typing import Any
+
+import psutil
+
+LOOPBACK = "127.0.0.1"
+
+
+def free_port() -> int:
+    """A port nobody listens on now; another process may take it before it is used."""
+    with socket.socket() as sock:
+        sock.bind((LOOPBACK, 0))
+        return int(sock.getsockname()[1])
+
+
+def is_free(port: int) -> bool:
+    """Whether a server could listen on this loopback port now."""
+    with socket.socket() as sock:
+        # Without this, connections of a server that just ended would still block its port.
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            sock.bind((LOOPBACK, port))
+        except OSError:
+            return False
+    return True
+
+
+def listener_pid(port: int) -> int | None:
+    """The process listening on the port; None if there is none, or if it may not be seen."""
+    try:
+        connections = psutil.net_connections("tcp")
+    except psutil.AccessDenied:
+        return None
+    return next((c.pid for c in connections if c.pid and _listens_on(c, port)), None)
+
+
+def listens(pid: int, port: int) -> bool:
+    """Whether this process listens on the port; False if it is gone."""
+    try:
+        connections = psutil.Process(pid).net_connections("tcp")
+    except psutil.Error:
+        return False
+    return any(_listens_on(connection, port) for connection in connections)
+
+
+def _listens_on(connection: Any, port: int) -> bool:
+    return bool(connection.status == psutil.CONN_LISTEN and connection.laddr.port == port)
+
+
+def describe_listener(port: int) -> str:
+    """Who has the port, for an error message: `pid 123 (name)`."""
+    pid = listener_pid(port)
+    if pid is None:
+        return "a process this user may not see"
+    try:
+        return f"pid {pid} ({psutil.Process(pid).name()})"
+    except psutil.Error:
+        return f"pid {pid}"
