@@ -36,7 +36,9 @@ def answer(report: ReportInput) -> Answer:
         return Answer(Tone.OPEN, "Nothing could be measured", "", _so_far(report))
     kinds = {v.kind for v in report.verdicts}
     if VerdictKind.UNDECIDED in kinds:
-        return _closest(Tone.OPEN, "Not decided", "The budget of Blocks ran out before the answer was clear.", best)
+        return _closest(
+            Tone.OPEN, "Not decided", "The budget of Blocks ran out before the answer was clear.", best
+        )
     if kinds == {VerdictKind.INVALID}:
         return Answer(Tone.OPEN, "No valid answer", "", ("No finalist could be measured validly.",))
     stay = "Run the server without speculation: nothing tried here was shown to be faster."
@@ -75,7 +77,9 @@ def _where_it_gains(verdict: Verdict) -> list[str]:
 
 def _so_far(report: ReportInput) -> tuple[str, ...]:
     tried, lost = findings.measured(report.trials), findings.failed(report.trials)
-    counted = f"So far: {words.count(len(report.trials), 'trial')}, {len(tried)} with a number, {len(lost)} failed."
+    counted = (
+        f"So far: {words.count(len(report.trials), 'trial')}, {len(tried)} with a number, {len(lost)} failed."
+    )
     best = findings.best_trial(tried)
     if best is None:
         return (counted,)

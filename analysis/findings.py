@@ -29,9 +29,7 @@ _FEWEST_TRIALS_PER_VALUE = 2
 
 def measured(trials: Iterable[Trial]) -> list[Trial]:
     """Trials with a usable number, of speculative Points."""
-    return [
-        t for t in trials if _is_number(t.log_speedup) and t.failure is None and not t.point.is_baseline
-    ]
+    return [t for t in trials if _is_number(t.log_speedup) and t.failure is None and not t.point.is_baseline]
 
 
 def failed(trials: Iterable[Trial]) -> list[Trial]:
@@ -223,9 +221,7 @@ def knob_effects(trials: Sequence[Trial]) -> list[KnobEffect]:
     return sorted((e for e in effects if e is not None), key=lambda e: e.worst - e.best)
 
 
-def _knob_effect(
-    method: str, knob: str, values: Mapping[KnobValue, Sequence[float]]
-) -> KnobEffect | None:
+def _knob_effect(method: str, knob: str, values: Mapping[KnobValue, Sequence[float]]) -> KnobEffect | None:
     repeated = {v: fmean(logs) for v, logs in values.items() if len(logs) >= _FEWEST_TRIALS_PER_VALUE}
     if len(repeated) < 2:
         return None
@@ -248,7 +244,9 @@ def missing(report: ReportInput) -> list[str]:
     lacks = {
         "No trial has been recorded yet.": not report.trials,
         "No trial has a number yet.": bool(report.trials) and not measured(report.trials),
-        "The baseline has not been measured yet, so there is nothing to compare with.": not has_baseline(report),
+        "The baseline has not been measured yet, so there is nothing to compare with.": not has_baseline(
+            report
+        ),
         "No finalist has been confirmed: every speed-up here is a search estimate, and the best of many "
         "estimates is optimistic.": not report.verdicts and bool(measured(report.trials)),
         "The load client has not been calibrated.": not report.calibration,

@@ -83,7 +83,13 @@ class Failures:
         axes.set_ylim(low - room, high)
         for x, trial in zip(positions, trials, strict=True):
             axes.text(
-                x, low - 0.6 * room, self.letter(trial), color=svg.BAD, ha="center", va="center", weight="bold"
+                x,
+                low - 0.6 * room,
+                self.letter(trial),
+                color=svg.BAD,
+                ha="center",
+                va="center",
+                weight="bold",
             )
         if trials:
             axes.axhspan(low - room, low - 0.12 * room, color=svg.BAD, alpha=0.09, lw=0)

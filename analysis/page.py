@@ -30,7 +30,9 @@ _LINKS = {
 
 def page(report: ReportInput) -> str:
     body = "".join((_head(report), *_sections(report, figures(report))))
-    links = "".join(f'<a href="#{id}">{name}</a>' for id, name in _LINKS.items() if f'<section id="{id}"' in body)
+    links = "".join(
+        f'<a href="#{id}">{name}</a>' for id, name in _LINKS.items() if f'<section id="{id}"' in body
+    )
     return (
         '<!doctype html><html lang="en"><head><meta charset="utf-8">'
         f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">'
@@ -122,7 +124,12 @@ def _sections(report: ReportInput, drawn: dict[str, Figure]) -> list[str]:
             table(tables.outputs(report)),
             empty="Nothing has been confirmed yet.",
         ),
-        section("latencies", "What a user feels", table(tables.latency(report)), empty="No latency was measured yet."),
+        section(
+            "latencies",
+            "What a user feels",
+            table(tables.latency(report)),
+            empty="No latency was measured yet.",
+        ),
         section(
             "search",
             "The search",
@@ -131,7 +138,12 @@ def _sections(report: ReportInput, drawn: dict[str, Figure]) -> list[str]:
         ),
         _acceptance(drawn),
         _failures(report),
-        section("every-trial", "Every trial", table(tables.trials(report)), empty="No trial has been recorded yet."),
+        section(
+            "every-trial",
+            "Every trial",
+            table(tables.trials(report)),
+            empty="No trial has been recorded yet.",
+        ),
         _run(report),
         _terms(),
     ]

@@ -19,9 +19,14 @@ _RIGHT, _TOP, _BOTTOM = 12, 14, 40
 INK, MUTED, GRID, PAPER = "#000001", "#000002", "#000003", "#000004"
 SERIES = tuple(f"#00001{i}" for i in range(6))
 GOOD, BAD = "#000021", "#000022"
-_VARIABLES = {INK: "--ink", MUTED: "--muted", GRID: "--grid", PAPER: "--paper", GOOD: "--good", BAD: "--bad"} | {
-    colour: f"--series-{i}" for i, colour in enumerate(SERIES)
-}
+_VARIABLES = {
+    INK: "--ink",
+    MUTED: "--muted",
+    GRID: "--grid",
+    PAPER: "--paper",
+    GOOD: "--good",
+    BAD: "--bad",
+} | {colour: f"--series-{i}" for i, colour in enumerate(SERIES)}
 _STYLE: Mapping[str, object] = MappingProxyType(
     {
         "svg.fonttype": "none",

@@ -58,7 +58,13 @@ def _finalist_row(report: ReportInput, verdict: Verdict) -> tuple[Entry, ...]:
 
 def classes(report: ReportInput) -> Table:
     rows = [
-        (Entry(v.point.label, code=True), Entry(name), effect_entry(effect), _number(effect.blocks), _sign(effect))
+        (
+            Entry(v.point.label, code=True),
+            Entry(name),
+            effect_entry(effect),
+            _number(effect.blocks),
+            _sign(effect),
+        )
         for v in _fastest_first(report.verdicts)
         for name, effect in v.by_class.items()
     ]
@@ -86,7 +92,9 @@ def latency(report: ReportInput) -> Table:
         if f.baseline is not None or f.candidate is not None
     ]
     columns = [f"{q} {arm}" for q in ("p50", "p95", "p99") for arm in ("baseline", name)]
-    note = f"The {name}, {point.label}, beside the baseline. Medians over Blocks." if point is not None else ""
+    note = (
+        f"The {name}, {point.label}, beside the baseline. Medians over Blocks." if point is not None else ""
+    )
     return Table("latency", "Latency", ("Cell", "Metric", *columns), tuple(rows), frozenset(columns), note)
 
 

@@ -23,7 +23,9 @@ def text_page(report: ReportInput) -> str:
         f"## Command\n\n{_fenced(report.command)}" if report.command else "",
         *(_table(t) for t in _tables(report)),
         f"## Sweep\n\n{_fenced(report.sweep_yaml)}" if report.sweep_yaml else "",
-        _list("Terms", [f"**{term}.** {meaning}" for term, meaning in words.DEFINITIONS.items()], marked=True),
+        _list(
+            "Terms", [f"**{term}.** {meaning}" for term, meaning in words.DEFINITIONS.items()], marked=True
+        ),
     ]
     return "\n\n".join(p for p in parts if p) + "\n"
 

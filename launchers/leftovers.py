@@ -16,6 +16,8 @@ from typing import Any
 
 import psutil
 
+from results.store import append_line
+
 START_TIME_TOLERANCE_S = 2.0  # the system derives start times from a clock that may be adjusted
 GRACE_S = 5.0  # between SIGTERM and SIGKILL
 
@@ -55,10 +57,7 @@ class ServerLog:
 
     def _append(self, line: Mapping[str, object]) -> None:
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        with self.path.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(line) + "\n")
-            file.flush()
-            os.fsync(file.fileno())
+        append_line(self.path, json.dumps(line).encode())
 
     def open_starts(self) -> list[dict[str, Any]]:
         """Starts of this boot without an end; a line cut by a crash is passed over."""

@@ -78,7 +78,7 @@ class ProcessLauncher:
             )
         with _guard(launch) as guard:
             endpoint = ProcessEndpoint(launch, guard)
-            started = self._servers.started(endpoint.pid, launch.argv[0], launch.port)
+            started = self._servers.started(endpoint.pid, " ".join(launch.argv[:3]), launch.port)
             try:
                 yield endpoint
             finally:

@@ -50,6 +50,18 @@ class Engine(Protocol):
     def version(self) -> str:
         """Version of the engine that will be launched, without launching it."""
 
+    def resolve(
+        self,
+        model: str,
+        draft: str | None,
+        args: Mapping[str, KnobValue],
+        env: Mapping[str, str],
+    ) -> Served:
+        """What a sweep file asks to be served; models found or fetched.
+
+        Raises UsageError if model, drafter or arguments cannot be served (missing, truncated ...).
+        """
+
     def methods(self, served: Served) -> Mapping[str, tuple[Knob, ...]]:
         """Speculative methods open to this model and drafter, each with its knobs."""
 
@@ -61,9 +73,6 @@ class Engine(Protocol):
 
     def starting_points(self, served: Served) -> Sequence[Point]:
         """Engine defaults and known good Points, best guesses first."""
-
-    def check_served(self, served: Served) -> None:
-        """Raise UsageError if model, drafter or arguments cannot be served (missing, truncated ...)."""
 
     def command(self, point: Point, served: Served, port: int) -> tuple[str, ...]:
         """The exact command line: every speculative knob is passed explicitly."""
@@ -91,6 +100,9 @@ class Engine(Protocol):
 
     def context_tokens(self, endpoint: Endpoint) -> int | None:
         """Tokens one request may use (prompt and output), None if unknown."""
+
+    def count_tokens(self, endpoint: Endpoint, body: Mapping[str, object]) -> int:
+        """Prompt tokens of a request body (`messages` or `prompt`), as this server counts them."""
 
     def cause(self, log: str, exit_code: int | None, *, ready: bool) -> tuple[Reason, str]:
         """Name a failure from the log and the exit code: the reason and the line that shows it."""

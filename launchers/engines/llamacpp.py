@@ -13,9 +13,10 @@ import psutil
 
 from launchers.embedded.flags import BY_NAME, SPECULATIVE, flag_name
 from launchers.embedded.gguf import check_gguf
+from launchers.embedded.model import find_model
 from launchers.engines import llamacpp_knobs as rules
 from launchers.engines.engine import Knob, ReadBack, Served
-from launchers.engines.http import ask, get_json, is_ok
+from launchers.engines.http import ask, get_json, is_ok, post_json
 from launchers.engines.llamacpp_log import cause_from_log, effective_from_log, line_with
 from launchers.engines.prometheus import by_position, fetch_samples, total
 from launchers.launcher import Endpoint
@@ -59,6 +60,17 @@ class LlamaCpp:
                     "the embedded server needs xllamacpp: pip install 'tuner[embedded]'"
                 ) from None
         return _binary_version(self._server)
+
+    def resolve(
+        self,
+        model: str,
+        draft: str | None,
+        args: Mapping[str, KnobValue],
+        env: Mapping[str, str],
+    ) -> Served:
+        served = Served(find_model(model), find_model(draft) if draft else None, args, env)
+        self.check_served(served)
+        return served
 
     def methods(self, served: Served) -> Mapping[str, tuple[Knob, ...]]:
         return {
@@ -153,6 +165,14 @@ class LlamaCpp:
 
     def context_tokens(self, endpoint: Endpoint) -> int | None:
         return min((int(slot["n_ctx"]) for slot in get_json(f"{endpoint.base_url}/slots")), default=None)
+
+    def count_tokens(self, endpoint: Endpoint, body: Mapping[str, object]) -> int:
+        text = body.get("prompt")
+        if "messages" in body:
+            template = post_json(f"{endpoint.base_url}/apply-template", {"messages": body["messages"]})
+            text = template["prompt"]
+        found = post_json(f"{endpoint.base_url}/tokenize", {"content": text, "add_special": True})
+        return len(found["tokens"])
 
     def cause(self, log: str, exit_code: int | None, *, ready: bool) -> tuple[Reason, str]:
         return cause_from_log(log, exit_code, ready=ready)
