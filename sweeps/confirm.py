@@ -2,13 +2,15 @@
 
 import math
 from collections.abc import Callable, Sequence
-from typing import TypedDict
+from typing import TYPE_CHECKING, TypedDict
 
 from analysis.verdict import conclude, next_look, still_open
 from results.errors import MeasurementInvalid
 from results.records import Block, Phase, Point, Verdict
-from sweeps.block import BlockRunner
 from sweeps.sweep import Sweep
+
+if TYPE_CHECKING:
+    from sweeps.block import BlockRunner
 
 MAX_INVALID_BLOCKS = 3  # each already rerun; beyond, the machine is not fit to measure on
 
@@ -33,7 +35,7 @@ def rules_of(sweep: Sweep) -> Rules:
 
 
 def confirm(
-    run_block: BlockRunner,
+    run_block: "BlockRunner",
     finalists: Sequence[Point],
     past: Sequence[Block],
     rules: Rules,

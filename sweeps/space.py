@@ -56,10 +56,19 @@ class Space:
             for step in (-1, 1):
                 if at is None or not 0 <= at + step < len(values):
                     continue
-                other = self.point(point.method, {**point.knobs, knob: values[at + step]})
-                if other is not None and other.key in self.points and other.key != point.key:
+                other = self._completed(point.method, {**point.knobs, knob: values[at + step]})
+                if other is not None and other.key != point.key:
                     found[other.key] = other
         return [*found.values()]
+
+    def _completed(self, method: str, knobs: Mapping[str, KnobValue]) -> Point | None:
+        """The first legal Point with these values; knobs that were dead before take any value."""
+        options = [(knobs[k],) if k in knobs else values for k, values in self.methods[method].items()]
+        for combination in itertools.product(*options):
+            point = self.point(method, dict(zip(self.methods[method], combination, strict=True)))
+            if point is not None and point.key in self.points:
+                return point
+        return None
 
     def nearest(self, point: Point) -> Point | None:
         """The closest Point of this Space to one that may lie outside; None if its method is not here."""

@@ -1,0 +1,52 @@
+"""An Engine as the Space sees it: two methods with knobs, one rule, one dead knob. Starts nothing."""
+
+from collections.abc import Mapping, Sequence
+from typing import cast
+
+from launchers.engines.engine import Engine, Knob, Served
+from results.errors import UsageError
+from results.records import BASELINE_METHOD, Point
+
+SERVED = Served("model", None, {}, {})
+
+
+class KnobsEngine:
+    """`tree` needs draft >= steps; at topk 1 its draft is dead. `lookup` has one open choice."""
+
+    name = "knobs"
+
+    def methods(self, served: Served) -> Mapping[str, tuple[Knob, ...]]:
+        return {
+            BASELINE_METHOD: (),
+            "tree": (
+                Knob("steps", 3, 1, 16, grid=(1, 2, 3, 5)),
+                Knob("topk", 1, 1, 8, grid=(1, 4)),
+                Knob("draft", 4, 1, 64, grid=(4, 8)),
+            ),
+            "lookup": (
+                Knob("n", 4, 1, 16, grid=(2, 4, 8)),
+                Knob("kind", "plain", choices=("plain", "fuzzy"), grid=("plain", "fuzzy")),
+            ),
+        }
+
+    def check(self, point: Point, served: Served) -> None:
+        if point.method == "tree" and point.knobs["topk"] != 1:
+            draft, steps = point.knobs["draft"], point.knobs["steps"]
+            if int(draft) < int(steps):
+                raise UsageError(f"draft ({draft}) must be at least steps ({steps})")
+
+    def canonical(self, point: Point) -> Point:
+        if point.method == "tree" and point.knobs["topk"] == 1:
+            return Point("tree", {k: v for k, v in point.knobs.items() if k != "draft"})
+        return point
+
+    def starting_points(self, served: Served) -> Sequence[Point]:
+        return [
+            Point("tree", {"steps": 3, "topk": 1, "draft": 4}),
+            Point("lookup", {"n": 5, "kind": "plain"}),
+            Point("gone", {}),
+        ]
+
+
+def knobs_engine() -> Engine:
+    return cast(Engine, KnobsEngine())
