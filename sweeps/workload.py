@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import resources
@@ -120,9 +121,14 @@ def prompt_set_hash(prompts: Iterable[Prompt]) -> str:
 
 
 def estimate_tokens(prompt: Prompt) -> int:
-    """A rough upper bound, for use before a server can count: UTF-8 bytes / 3, and 4 a message."""
-    size_bytes = sum(len(text.encode()) for text in prompt.content)
-    return -(-size_bytes // 3) + 4 * len(prompt.messages)
+    """A rough upper bound, for use before a server can count; most prompts need 0.6 of it.
+
+    A digit or an ASCII sign is a token, as in many vocabularies: a log has twice the tokens of a
+    letter of its size. Letters and spaces: UTF-8 bytes / 2.5. Template: 4 a message.
+    """
+    text = "".join(prompt.content)
+    signs = sum(c.isascii() and not c.isalpha() and not c.isspace() for c in text)
+    return signs + math.ceil((len(text.encode()) - signs) / 2.5) + 4 * len(prompt.messages)
 
 
 def check_context(
