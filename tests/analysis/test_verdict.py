@@ -1,0 +1,259 @@
+import math
+from dataclasses import replace
+
+import pytest
+
+from analysis.verdict import AnswerKind, answer, conclude, decide, next_look, percent, still_open
+from results.reasons import Reason
+from results.records import (
+    Acceptance,
+    AcceptanceState,
+    Block,
+    Effect,
+    Failure,
+    OutputCheck,
+    Phase,
+    Point,
+    Verdict,
+    VerdictKind,
+)
+from tests.analysis.build import CHAT, CODE, FAST, SLOW, arm, block
+
+WOBBLE = (0.001, -0.001, 0.0015, -0.0015) * 5
+
+
+def around(mean: float, blocks: int, scale: float = 1.0) -> list[float]:
+    return [mean + scale * w for w in WOBBLE[:blocks]]
+
+
+@pytest.mark.parametrize(
+    ("mean", "scale", "expected"),
+    [
+        (0.05, 1.0, VerdictKind.BETTER),
+        (-0.05, 1.0, VerdictKind.WORSE),
+        (0.0, 1.0, VerdictKind.SAME),
+        (0.05, 50.0, VerdictKind.UNDECIDED),
+        (0.019, 1.0, VerdictKind.BETTER),  # above 0 comes before "within two percent"
+    ],
+)
+def test_kinds(mean: float, scale: float, expected: VerdictKind) -> None:
+    kind, effect = decide(around(mean, 4, scale))
+    assert kind is expected
+    assert effect is not None
+    assert effect.log_ratio == pytest.approx(mean)
+    assert effect.low < mean < effect.high
+
+
+def test_the_margin_of_same_is_two_percent_unless_told() -> None:
+    assert decide(around(0.0, 4, 5.0))[0] is VerdictKind.UNDECIDED
+    assert decide(around(0.0, 4, 5.0), same_margin=0.1)[0] is VerdictKind.SAME
+
+
+def test_nothing_is_decided_between_looks() -> None:
+    assert decide(around(0.05, 3)) == (VerdictKind.UNDECIDED, None)
+    noisy = around(0.05, 4, 50.0) + around(0.05, 3)
+    kind, effect = decide(noisy)
+    assert (kind, effect and effect.blocks) == (VerdictKind.UNDECIDED, 4)
+
+
+def test_a_decision_consumes_no_later_blocks() -> None:
+    first = decide(around(0.05, 4))
+    assert decide(around(0.05, 4) + [-0.5] * 16) == first
+
+
+def test_a_later_look_may_decide() -> None:
+    kind, effect = decide(around(0.02, 20, 10.0))
+    assert kind is VerdictKind.BETTER
+    assert effect is not None and effect.blocks in (8, 12, 20)
+
+
+def test_more_finalists_widen_the_interval() -> None:
+    one, three = decide(around(0.05, 4))[1], decide(around(0.05, 4), finalists=3)[1]
+    assert one is not None and three is not None
+    assert three.low < one.low < one.high < three.high
+
+
+def test_next_look() -> None:
+    assert [next_look(n) for n in (0, 3, 4, 8, 19, 20)] == [4, 4, 8, 12, 20, None]
+    assert next_look(4, (4, 6)) == 6
+
+
+def confirmed(fast: float = 0.06, slow: float = -0.04, blocks: int = 4) -> list[Block]:
+    return [
+        block(n, (FAST, {CHAT: fast + w, CODE: fast + w}), (SLOW, {CHAT: slow - w, CODE: slow - w}))
+        for n, w in enumerate(WOBBLE[:blocks])
+    ]
+
+
+def test_each_finalist_is_compared_with_the_baseline_of_its_blocks() -> None:
+    fast, slow = conclude(confirmed(), [FAST, SLOW])
+    assert (fast.kind, slow.kind) == (VerdictKind.BETTER, VerdictKind.WORSE)
+    assert fast.effect is not None and fast.effect.log_ratio == pytest.approx(0.06)
+    assert fast.cells == (CHAT.label, CODE.label)
+    assert "+6.2 %" in fast.why and "4 Blocks" in fast.why
+
+
+def test_only_usable_confirmation_blocks_count() -> None:
+    bad = [
+        replace(confirmed(-0.9)[0], phase=Phase.SEARCH),
+        replace(confirmed(-0.9)[0], invalid=Failure(Reason.HOST_PRESSURE, "x")),
+        replace(confirmed(-0.9)[0], arms=confirmed(-0.9)[0].arms[1:]),
+    ]
+    assert conclude([*bad, *confirmed()], [FAST])[0] == conclude(confirmed(), [FAST])[0]
+
+
+def test_a_finalist_dropped_from_later_blocks_keeps_its_verdict_and_its_share_of_alpha() -> None:
+    later = [replace(b, arms=b.arms[:2]) for b in confirmed(blocks=8)[4:]]
+    before, after = conclude(confirmed(), [FAST, SLOW]), conclude(confirmed() + later, [FAST, SLOW])
+    assert after == before
+
+
+def test_a_finalist_that_failed_once_is_invalid() -> None:
+    blocks = confirmed()
+    crash = Failure(Reason.CRASH_UNDER_LOAD, "CUDA error")
+    baseline, fast, slow = blocks[2].arms
+    blocks[2] = replace(blocks[2], arms=(baseline, replace(fast, failure=crash), slow))
+    found = conclude(blocks, [FAST, SLOW])
+    assert [v.kind for v in found] == [VerdictKind.INVALID, VerdictKind.WORSE]
+    assert found[0].effect is None
+    assert "Block 2" in found[0].why and "CUDA error" in found[0].why
+
+
+def test_a_block_that_lacks_a_cell_gives_no_number() -> None:
+    blocks = confirmed()
+    baseline, fast, slow = blocks[1].arms
+    blocks[1] = replace(blocks[1], arms=(baseline, arm(FAST, *fast.measurements[:1]), slow))
+    assert conclude(blocks, [FAST])[0].kind is VerdictKind.INVALID
+
+
+def test_before_the_first_look_there_is_no_effect() -> None:
+    (found,) = conclude(confirmed(blocks=3), [FAST])
+    assert (found.kind, found.effect) == (VerdictKind.UNDECIDED, None)
+    (nothing,) = conclude([], [FAST])
+    assert (nothing.kind, nothing.by_class) == (VerdictKind.UNDECIDED, {})
+
+
+def test_another_objective_is_judged_on_its_own_figures() -> None:
+    (found,) = conclude(confirmed(), [FAST], objective="mean_request_tokens_per_s")
+    assert found.kind is VerdictKind.BETTER
+    assert conclude(confirmed(), [FAST], objective="ttft_p50_s")[0].kind is VerdictKind.INVALID
+
+
+def mixed_signs(blocks: int = 4) -> list[Block]:
+    return [block(n, (FAST, {CODE: 0.12 + w, CHAT: -0.03 + 20 * w})) for n, w in enumerate(WOBBLE[:blocks])]
+
+
+def test_a_total_does_not_hide_the_signs_of_its_classes() -> None:
+    verdicts = conclude(mixed_signs(), [FAST], same_margin=0.0)
+    found = answer([replace(verdicts[0], kind=VerdictKind.BETTER)])
+    assert {s.workload_class: s.settled for s in found.signs_differ} == {"code": True, "chat": False}
+    assert "code +12.7 % (settled)" in found.banner
+    assert "chat -3.0 % (not settled)" in found.banner
+
+
+def test_no_banner_when_all_classes_agree() -> None:
+    found = answer(conclude(confirmed(), [FAST]))
+    assert (found.signs_differ, found.banner) == ((), "")
+
+
+def test_cells_of_one_class_are_pooled_within_the_block() -> None:
+    other = replace(CODE, pace="closed(4)")
+    blocks = [block(n, (FAST, {CODE: 0.1 + w, other: 0.3 + w})) for n, w in enumerate(WOBBLE[:4])]
+    assert conclude(blocks, [FAST])[0].by_class["code"].log_ratio == pytest.approx(0.2)
+
+
+def with_outputs(ours: int, control: int | None) -> Verdict:
+    check = OutputCheck(25, ours, ())
+    against = None if control is None else OutputCheck(25, control, ())
+    blocks = [replace(b, outputs={FAST.key: check}, control=against) for b in confirmed()]
+    return conclude(blocks, [FAST])[0]
+
+
+def test_divergence_is_flagged_only_beyond_that_of_two_baselines() -> None:
+    same = with_outputs(24, 24)
+    assert (same.identical_share, same.control_identical_share) == (0.96, 0.96)
+    assert same.warnings == ()
+    assert with_outputs(23, 24).warnings == ()  # within the noise of 100 comparisons
+    assert "80% equal the baseline's, 96%" in with_outputs(20, 24).warnings[0]
+    assert "96% equal the baseline's, 100%" in with_outputs(24, 25).warnings[0]
+    unknown = with_outputs(5, None)
+    assert (unknown.warnings, unknown.control_identical_share) == ((), None)
+
+
+def test_acceptance_is_reported_beside_the_verdict_never_judged() -> None:
+    poor = Acceptance(AcceptanceState.MEASURED, rate=0.1, length=1.3, note="suspect")
+    blocks = []
+    for b in confirmed():
+        fast = tuple(replace(m, acceptance=poor) for m in b.arms[1].measurements)
+        blocks.append(replace(b, arms=(b.arms[0], replace(b.arms[1], measurements=fast))))
+    (found,) = conclude(blocks, [FAST])
+    assert found.kind is VerdictKind.BETTER
+    assert found.acceptance_length == pytest.approx(1.3)
+    assert found.warnings == ("acceptance: suspect",)
+
+
+def verdict(kind: VerdictKind, low: float, high: float, name: str = "m") -> Verdict:
+    effect = Effect((low + high) / 2, low, high, 8)
+    return Verdict(kind, Point(name), effect, {}, (), None, None, None, "why.")
+
+
+def test_the_winner_is_the_better_one_with_the_largest_estimate() -> None:
+    verdicts = [
+        verdict(VerdictKind.UNDECIDED, -0.1, 0.9, "wild"),
+        verdict(VerdictKind.BETTER, 0.01, 0.05, "good"),
+        verdict(VerdictKind.BETTER, 0.04, 0.08, "best"),
+    ]
+    found = answer(verdicts)
+    assert (found.kind, found.winner, found.best) == (AnswerKind.WINNER, verdicts[2], verdicts[0])
+    assert found.sentence == "best beats the baseline: why."
+
+
+INVALID = replace(verdict(VerdictKind.INVALID, 0, 0), effect=None)
+WORSE = verdict(VerdictKind.WORSE, -0.2, -0.1, "worse")
+SAME = verdict(VerdictKind.SAME, -0.01, 0.01, "same")
+OPEN = verdict(VerdictKind.UNDECIDED, -0.01, 0.05, "open")
+
+
+@pytest.mark.parametrize(
+    ("verdicts", "kind", "best"),
+    [
+        ([WORSE, SAME, INVALID], AnswerKind.NONE_BETTER, SAME),
+        ([WORSE, OPEN], AnswerKind.UNDECIDED, OPEN),
+        ([INVALID, INVALID], AnswerKind.INVALID, None),
+        ([], AnswerKind.INVALID, None),
+    ],
+)
+def test_answers_without_a_winner(verdicts: list[Verdict], kind: AnswerKind, best: Verdict | None) -> None:
+    found = answer(verdicts)
+    assert (found.kind, found.winner, found.best) == (kind, None, best)
+    assert best is None or best.point.label in found.sentence
+
+
+def test_no_configuration_beats_the_baseline_is_said_in_words() -> None:
+    assert answer([WORSE]).sentence.startswith("No configuration beats the baseline.")
+
+
+def test_only_undecided_and_undominated_finalists_stay_open() -> None:
+    leader = verdict(VerdictKind.BETTER, 0.06, 0.10, "leader")
+    dominated = verdict(VerdictKind.UNDECIDED, -0.01, 0.05, "dominated")
+    rival = verdict(VerdictKind.UNDECIDED, -0.01, 0.07, "rival")
+    unseen = replace(rival, effect=None, point=Point("unseen"))
+    assert still_open([leader, dominated, rival, unseen, WORSE, SAME]) == [rival.point, unseen.point]
+    assert still_open([dominated, WORSE]) == [dominated.point]  # nobody leads yet
+    assert still_open([INVALID]) == []
+
+
+def test_percent() -> None:
+    assert percent(math.log(1.059)) == "+5.9 %"
+    assert percent(math.log(0.5)) == "-50.0 %"
+
+
+def test_measurements_of_both_arms_may_come_in_any_order() -> None:
+    blocks = []
+    for n, w in enumerate(WOBBLE[:4]):
+        b = block(n, (FAST, {CHAT: 0.1 + w, CODE: 0.3 + w}))
+        blocks.append(
+            replace(b, arms=(replace(b.arms[1], measurements=b.arms[1].measurements[::-1]), b.arms[0]))
+        )
+    (found,) = conclude(blocks, [FAST])
+    assert found.effect is not None and found.effect.log_ratio == pytest.approx(0.2)
