@@ -46,7 +46,7 @@ def judge(arms: Sequence[ArmRun], requests: Mapping[str, Sequence[Request]], rul
     if baseline is None:
         return Failure(Reason.CONFOUNDED, "the Block has no baseline arm")
     own = arm_failure(baseline, requests.get(baseline.point.key, ()), rules)
-    return _first((own, *(_disturbance(run, rules) for run in arms)))
+    return _first((own, *(disturbance(run, rules) for run in arms)))
 
 
 def arm_failure(
@@ -81,7 +81,8 @@ def _first(failures: Iterable[Failure | None]) -> Failure | None:
     return next((f for f in failures if f is not None), None)
 
 
-def _disturbance(run: ArmRun, rules: Rules) -> Failure | None:
+def disturbance(run: ArmRun, rules: Rules) -> Failure | None:
+    """What of the machine or the client spoiled this arm-run; None = nothing seen."""
     return _first(
         _disturbed(m.telemetry, f"{run.point.label}, {m.cell.label}", rules) for m in run.measurements
     )

@@ -182,12 +182,14 @@ def _check_context(setup: Setup, endpoint: Endpoint, phase: Phase) -> None:
     limit = setup.engine.context_tokens(endpoint)
     prompts = [p for _, _, prompts in setup.windows(phase) for p in prompts]
     if limit is not None:
+        answer_tokens = setup.sweep.workload.max_tokens
         check_context(
-            prompts,
-            setup.sweep.workload.max_tokens,
-            limit,
-            lambda p: setup.engine.count_tokens(endpoint, p.body),
+            prompts, answer_tokens, limit, lambda p: setup.engine.count_tokens(endpoint, _question(p))
         )
+
+
+def _question(prompt: Prompt) -> Mapping[str, object]:
+    return {"messages": prompt.messages} if prompt.messages else {"prompt": prompt.text}
 
 
 def _warm_up(setup: Setup, endpoint: Endpoint, arm: Arm) -> None:
@@ -218,7 +220,7 @@ def _measure(setup: Setup, endpoint: Endpoint, arm: Arm, phase: Phase, gate: Gat
         counted = after.since(before) if after is not None and before is not None else None
         tokens = [r.output_tokens for r in result.requests]
         emitted = None if None in tokens else sum(t for t in tokens if t is not None)
-        acceptance = from_counters(counted, emitted, speculating=not arm.point.is_baseline)
+        acceptance = from_counters(counted, emitted, method_is_none=arm.point.is_baseline)
         arm.measurements.append(
             summarise(
                 cell,

@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from analysis.block import Rules, arm_failure, judge
+from analysis.block import Rules, arm_failure, disturbance, judge
 from analysis.output import compare_outputs
 from results.errors import MeasurementInvalid
 from results.records import BASELINE, Block, Failure, Phase, Point
@@ -92,7 +92,7 @@ class Blocks:
             arms=tuple(arm.record() for arm in arms),
             outputs={a.point.key: compare_outputs(reference.texts, a.texts) for a in candidates if reference},
             control=compare_outputs(earlier.texts, baseline.texts) if earlier and baseline else None,
-            invalid=self._judge(arms) if baseline is not None else None,
+            invalid=self._judge(arms),
         )
 
     def _judge_arm(self, arm: Arm, reference: Arm) -> Failure | None:
@@ -105,5 +105,7 @@ class Blocks:
         )
 
     def _judge(self, arms: Sequence[Arm]) -> Failure | None:
-        requests = {arm.point.key: arm.all_requests for arm in arms}
-        return judge([arm.record() for arm in arms], requests, self._rules)
+        records = [arm.record() for arm in arms]
+        if not any(arm.point.is_baseline for arm in arms):  # ended early, see `_run`
+            return disturbance(records[0], self._rules)
+        return judge(records, {arm.point.key: arm.all_requests for arm in arms}, self._rules)

@@ -4,12 +4,12 @@ from collections.abc import Sequence
 
 from analysis.report_input import ReportInput
 
-from analysis.verdict import AnswerKind, answer, conclude, next_look, still_open
+from analysis.verdict import Answer, AnswerKind, answer, conclude, next_look, percent, still_open
 from results.errors import UsageError
-from results.records import Block, Phase, Point, Verdict
+from results.records import Block, Phase, Point, Trial, Verdict
 from results.store import RunFolder
 from sweeps.confirm import rules_of
-from sweeps.study import finalists
+from sweeps.study import best_of, finalists
 from sweeps.sweep import Sweep, parse_sweep
 
 EXIT_CODES = {
@@ -35,7 +35,7 @@ def read_run(folder: RunFolder) -> tuple[ReportInput, int]:
     points = finalists(trials, sweep.confirm.finalists, sweep.confirm.same_margin)
     confirmed = [b for b in blocks if b.phase is Phase.CONFIRM and b.invalid is None]
     verdicts = conclude(confirmed, points, **rules_of(sweep)) if confirmed else []
-    found = answer(verdicts)
+    found = answer(verdicts) if verdicts else _unconfirmed(trials)
     best = found.winner or found.best
     sessions = folder.read_json("sessions.json").get("sessions", [])
     report = ReportInput(
@@ -54,6 +54,20 @@ def read_run(folder: RunFolder) -> tuple[ReportInput, int]:
         finished=_is_finished(verdicts, confirmed, sweep),
     )
     return report, EXIT_CODES[found.kind]
+
+
+def _unconfirmed(trials: Sequence[Trial]) -> Answer:
+    """The answer before any confirmation Block."""
+    best = best_of(trials)
+    if best is not None and best.log_speedup is not None:
+        sentence = (
+            f"Not confirmed yet. Best in the search: {best.point.label},"
+            f" {percent(best.log_speedup)} against the baseline (optimistic, as the best of many is)."
+        )
+        return Answer(AnswerKind.UNDECIDED, None, None, sentence, (), "")
+    kind = AnswerKind.INVALID if trials[1:] else AnswerKind.UNDECIDED
+    sentence = "Nothing could be measured." if trials[1:] else "Nothing has been measured yet."
+    return Answer(kind, None, None, sentence, (), "")
 
 
 def command_of(point: Point, blocks: Sequence[Block]) -> str:

@@ -34,6 +34,10 @@ class Plan:
     prompts: Mapping[Phase, PromptsByClass]
     warm_up: Sequence[Prompt]
 
+    def environment(self) -> Mapping[str, object]:
+        """Fingerprint of what will be measured and where."""
+        return {"engine": self.engine.version()}
+
     def setup(self, folder: RunFolder, calibration: Calibration) -> Setup:
         """What the arms of this plan share."""
         return Setup(

@@ -4,8 +4,9 @@ import math
 from collections.abc import Mapping
 from dataclasses import replace
 
-from analysis.block import limit_ratios, log_speedups
-from results.records import BASELINE, Block, Point, Trial, TrialState
+from analysis.block import figure, log_speedup
+from results.reasons import Reason
+from results.records import BASELINE, ArmRun, Block, Failure, Point, Trial, TrialState
 
 # The Baseline is Trial 0: its speed-up over itself is 0 by definition, nothing is launched for it.
 BASELINE_TRIAL = Trial(
@@ -45,7 +46,9 @@ def trial_of(
         return replace(trial, state=TrialState.HOPELESS, log_speedup=math.log(arm.stopped_at_ratio))
     if baseline is None:
         return trial
-    by_cell = log_speedups(baseline, arm, objective)
+    by_cell = log_speedup(baseline, arm, objective)
+    if len(by_cell) < len(baseline.measurements):
+        return replace(trial, failure=Failure(Reason.TOO_SHORT, f"{objective} is not known in every Cell"))
     return replace(
         trial,
         state=TrialState.MEASURED,
@@ -53,3 +56,13 @@ def trial_of(
         by_cell=by_cell,
         limits=limit_ratios(arm, limits),
     )
+
+
+def limit_ratios(arm: ArmRun, limits: Mapping[str, float]) -> dict[str, float]:
+    """log(value / limit) of the worst Cell for each limit: above 0 is broken. An unknown value breaks it."""
+    found = {}
+    for name, limit in limits.items():
+        values = [figure(m, name) for m in arm.measurements]
+        known = [v for v in values if v is not None]
+        found[name] = math.log(max(max(known), 1e-9) / limit) if len(known) == len(values) else 1.0
+    return found
