@@ -5,6 +5,8 @@ from typing import Any
 
 import psutil
 
+from results.errors import UsageError
+
 LOOPBACK = "127.0.0.1"
 
 
@@ -49,8 +51,13 @@ def _listens_on(connection: Any, port: int) -> bool:
     return bool(connection.status == psutil.CONN_LISTEN and connection.laddr.port == port)
 
 
-def describe_listener(port: int) -> str:
-    """Who has the port, for an error message: `pid 123 (name)`."""
+def refuse_if_taken(port: int) -> None:
+    """Raises UsageError that names who listens on the port."""
+    if not is_free(port):
+        raise UsageError(f"port {port} is taken by {_holder(port)}: stop it or choose another port")
+
+
+def _holder(port: int) -> str:
     pid = listener_pid(port)
     if pid is None:
         return "a process this user may not see"

@@ -13,8 +13,8 @@ import psutil
 
 from launchers.launcher import Launch
 from launchers.leftovers import ServerLog
-from launchers.port import LOOPBACK, describe_listener, is_free, listens
-from results.errors import LaunchFailed, UsageError
+from launchers.port import LOOPBACK, listens, refuse_if_taken
+from results.errors import LaunchFailed
 from results.reasons import Reason
 
 GUARD = Path(__file__).with_name("guard.py")
@@ -71,11 +71,7 @@ class ProcessLauncher:
 
     @contextmanager
     def start(self, launch: Launch) -> Iterator[ProcessEndpoint]:
-        if not is_free(launch.port):
-            raise UsageError(
-                f"port {launch.port} is taken by {describe_listener(launch.port)}: "
-                "stop it or choose another port"
-            )
+        refuse_if_taken(launch.port)
         with _guard(launch) as guard:
             endpoint = ProcessEndpoint(launch, guard)
             started = self._servers.started(endpoint.pid, " ".join(launch.argv[:3]), launch.port)

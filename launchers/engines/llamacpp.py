@@ -114,7 +114,11 @@ class LlamaCpp:
 
     def command(self, point: Point, served: Served, port: int) -> tuple[str, ...]:
         program = [sys.executable, "-m", "launchers.embedded"] if self._is_embedded else [self._server]
-        address = {"--model": str(Path(served.model).resolve()), "--host": LOOPBACK, "--port": port}
+        address: dict[str, KnobValue] = {
+            "--model": str(Path(served.model).resolve()),
+            "--host": LOOPBACK,
+            "--port": port,
+        }
         return tuple(program + _arguments({**address, **_fixed(served), **_speculative(point, served)}))
 
     def environment(self, point: Point, served: Served) -> Mapping[str, str]:

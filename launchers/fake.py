@@ -1,0 +1,141 @@
+"""A stand-in for engine and launcher: the whole pipeline runs against scripted speeds and faults.
+
+The server is a thread of this process that speaks real HTTP/1.1 and SSE on loopback, so that every
+other part of the tool is the real one. Tokens are words; a prompt always gets the same text.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+
+from launchers.engines.engine import Knob, ReadBack, Served
+from launchers.engines.http import ask, get_json, is_ok
+from launchers.engines.prometheus import fetch_samples, total
+from launchers.fake_server import FakeEndpoint, Fault, Script, class_before_colon
+from launchers.launcher import Endpoint, Launch
+from launchers.port import refuse_if_taken
+from results.errors import LaunchFailed, MeasurementInvalid, UsageError
+from results.reasons import Reason
+from results.records import BASELINE_METHOD, Point, SpecCounters
+
+METHODS: Mapping[str, tuple[Knob, ...]] = {
+    BASELINE_METHOD: (),
+    "fake-ngram": (
+        Knob("n", 4, 1, 8, grid=(1, 2, 4, 8), meaning="tokens looked up"),
+        Knob("m", 8, 1, 32, grid=(1, 4, 8, 16, 32), meaning="tokens drafted"),
+    ),
+}
+CONTEXT_TOKENS = 4096
+
+
+class FakeEngine:
+    """Engine `fake`.
+
+    `speed(point, workload_class)` is in tokens per second of one stream; `fault(point)` is what goes
+    wrong; `class_of(prompt)` tells the workload class from the text of the last message.
+    """
+
+    name = "fake"
+
+    def __init__(
+        self,
+        speed: Callable[[Point, str], float],
+        fault: Callable[[Point], Fault | None] = lambda point: None,
+        class_of: Callable[[str], str] = class_before_colon,
+    ) -> None:
+        self.script = Script(speed, fault, class_of)
+
+    def version(self) -> str:
+        return "fake 1"
+
+    def methods(self, served: Served) -> Mapping[str, tuple[Knob, ...]]:
+        return METHODS
+
+    def check(self, point: Point, served: Served) -> None:
+        knobs = {knob.name: knob for knob in _knobs(point)}
+        for name, value in point.knobs.items():
+            if name not in knobs:
+                raise UsageError(f"{point.method} has no knob {name!r} (its knobs: {', '.join(knobs)})")
+            low, high = knobs[name].low, knobs[name].high
+            if not isinstance(value, int) or not (low or 0) <= value <= (high or 0):
+                raise UsageError(f"{point.label}: {name}={value} is outside {low} to {high}")
+
+    def canonical(self, point: Point) -> Point:
+        return Point(point.method, {k.name: point.knobs.get(k.name, k.default) for k in _knobs(point)})
+
+    def starting_points(self, served: Served) -> Sequence[Point]:
+        return [Point("fake-ngram", {"n": 4, "m": 8}), Point("fake-ngram", {"n": 8, "m": 32})]
+
+    def check_served(self, served: Served) -> None:
+        if served.args:
+            raise UsageError(f"the fake engine has no flag --{next(iter(served.args))}")
+
+    def command(self, point: Point, served: Served, port: int) -> tuple[str, ...]:
+        return ("fake-server", self.canonical(point).key, str(port))
+
+    def environment(self, point: Point, served: Served) -> Mapping[str, str]:
+        return served.env
+
+    def is_ready(self, endpoint: Endpoint) -> bool:
+        return is_ok(f"{endpoint.base_url}/health")
+
+    def read_back(self, endpoint: Endpoint, point: Point, served: Served) -> ReadBack:
+        if not endpoint.owns_port():
+            raise MeasurementInvalid(Reason.WRONG_SERVER, "another server has the port")
+        state = get_json(f"{endpoint.base_url}/state")
+        for name, asked in self.canonical(point).knobs.items():
+            if state["knobs"].get(name) != asked:
+                evidence = f"{name}={asked} was asked for, {state['knobs'].get(name)} is in effect"
+                raise MeasurementInvalid(Reason.IGNORED_SETTING, evidence)
+        if not point.is_baseline and not state["speculating"]:
+            raise MeasurementInvalid(Reason.NOT_SPECULATING, "speculation is off")
+        return ReadBack("fake-model", state["speculating"], state["knobs"])
+
+    def request_fields(self, *, fixed_length: bool) -> Mapping[str, object]:
+        return {"ignore_eos": fixed_length}
+
+    def engine_stats(self, event: Mapping[str, object]) -> Mapping[str, float]:
+        return {}
+
+    def counters(self, endpoint: Endpoint) -> SpecCounters | None:
+        page = fetch_samples(f"{endpoint.base_url}/metrics") or []
+        drafts, draft_tokens, accepted = (
+            total(page, f"fake:{name}_total") or 0 for name in ("drafts", "draft_tokens", "accepted")
+        )
+        return SpecCounters(drafts, draft_tokens, accepted)
+
+    def reset_cache(self, endpoint: Endpoint) -> bool:
+        return ask("POST", f"{endpoint.base_url}/reset").ok
+
+    def context_tokens(self, endpoint: Endpoint) -> int | None:
+        return CONTEXT_TOKENS
+
+    def cause(self, log: str, exit_code: int | None, *, ready: bool) -> tuple[Reason, str]:
+        line = (log.strip().splitlines() or ["the log is empty"])[-1]
+        reason = Reason.SERVER_DIED if ready else Reason.CONFIG_REJECTED
+        return reason, f"exit code {exit_code}: {line}"
+
+
+def _knobs(point: Point) -> tuple[Knob, ...]:
+    if point.method not in METHODS:
+        raise UsageError(f"no method {point.method!r}: choose from {', '.join(METHODS)}")
+    return METHODS[point.method]
+
+
+class FakeLauncher:
+    """Launcher of the stand-in; the engine carries the script."""
+
+    def __init__(self, engine: FakeEngine) -> None:
+        self._engine = engine
+
+    @contextmanager
+    def start(self, launch: Launch) -> Iterator[FakeEndpoint]:
+        if launch.argv[0] != "fake-server":
+            raise LaunchFailed(Reason.START_FAILED, f"cannot run {launch.argv[0]}: not a fake server")
+        refuse_if_taken(launch.port)
+        launch.log_path.parent.mkdir(parents=True, exist_ok=True)
+        launch.log_path.write_text(f"fake server: {launch.argv[1]}\n")
+        endpoint = FakeEndpoint(launch, self._engine.script)
+        try:
+            yield endpoint
+        finally:
+            endpoint.end()
