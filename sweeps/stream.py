@@ -14,6 +14,7 @@ _LINE_CHARS = 300  # a shown error is one line of at most this length
 _ERROR_CHARS = 4096  # how much of an error is kept
 
 _DONE = b"[DONE]"
+_LF, _CR = b"\n\r"
 _FIELD_NAME = re.compile(rb"[A-Za-z_][\w.-]*")
 _FAILED_FINISHES = ("abort", "error")
 _HUGE = 2.0**63  # no figure a server means is as large
@@ -95,15 +96,12 @@ class StreamParser:
 
     def feed(self, at_s: float, piece: bytes) -> None:
         """Take the next bytes of the body, which arrived at `at_s`."""
-        if (
-            self._fresh
-            and piece.startswith(b"data: {")
-            and piece.endswith(b"}\n\n")
-            and piece.find(b"\n") == len(piece) - 2
-            and b"\r" not in piece
-        ):  # exactly one event, as nearly every read brings
-            self._take_payload(at_s, piece[6:-2])
-        elif piece:
+        if self._fresh and piece.startswith(b"data: {") and piece.endswith(b"}\n\n"):
+            payload = piece[6:-2]
+            if _LF not in payload and _CR not in payload:  # one event, as nearly every read brings
+                self._take_payload(at_s, payload)
+                return
+        if piece:
             self._take_lines(at_s, piece)
 
     def finish(self) -> None:
