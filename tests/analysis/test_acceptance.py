@@ -100,6 +100,8 @@ def test_a_source_without_counts_has_no_say() -> None:
     assert reconcile(missing, known) is known
     assert reconcile(known, missing) is known
     assert reconcile(missing, missing) is missing
+    idle = from_counters(SpecCounters(0, 0, 0), 700, method_is_none=False)
+    assert reconcile(idle, known) is known
 
 
 @pytest.mark.parametrize(

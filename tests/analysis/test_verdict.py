@@ -49,6 +49,10 @@ def test_the_margin_of_same_is_two_percent_unless_told() -> None:
     assert decide(around(0.0, 4, 5.0), same_margin=0.1)[0] is VerdictKind.SAME
 
 
+def test_no_difference_at_all_is_the_same() -> None:
+    assert decide([0.0] * 4)[0] is VerdictKind.SAME
+
+
 def test_nothing_is_decided_between_looks() -> None:
     assert decide(around(0.05, 3)) == (VerdictKind.UNDECIDED, None)
     noisy = around(0.05, 4, 50.0) + around(0.05, 3)
@@ -173,6 +177,7 @@ def test_divergence_is_flagged_only_beyond_that_of_two_baselines() -> None:
     same = with_outputs(24, 24)
     assert (same.identical_share, same.control_identical_share) == (0.96, 0.96)
     assert same.warnings == ()
+    assert with_outputs(25, 25).warnings == ()
     assert with_outputs(23, 24).warnings == ()  # within the noise of 100 comparisons
     assert "80% equal the baseline's, 96%" in with_outputs(20, 24).warnings[0]
     assert "96% equal the baseline's, 100%" in with_outputs(24, 25).warnings[0]
