@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from analysis import findings, svg, words
 from analysis.marks import (
     BASELINE_KEY,
+    SIGN_KEYS,
     Failures,
     Key,
     Methods,
@@ -77,7 +78,11 @@ def convergence(report: ReportInput) -> Figure | None:
 
 def _failed(failures: Failures) -> str:
     lost = len(failures.trials)
-    return f"; {words.count(lost, 'trial')} failed and {'has' if lost == 1 else 'have'} no number" if lost else ""
+    return (
+        f"; {words.count(lost, 'trial')} failed and {'has' if lost == 1 else 'have'} no number"
+        if lost
+        else ""
+    )
 
 
 def ranking(report: ReportInput) -> Figure | None:
@@ -98,7 +103,9 @@ def ranking(report: ReportInput) -> Figure | None:
         whole_numbers(axes, "rank")
 
     keys = (BASELINE_KEY, *methods.keys, *failures.keys)
-    return _figure("ranking", "Every trial, fastest first", _ranking_caption(tried, effects), paint, _TALL, keys)
+    return _figure(
+        "ranking", "Every trial, fastest first", _ranking_caption(tried, effects), paint, _TALL, keys
+    )
 
 
 def _ranking_caption(tried: Sequence[Trial], effects: Sequence[object]) -> str:
@@ -120,7 +127,9 @@ def classes(report: ReportInput) -> Figure | None:
     def paint(axes: "Axes") -> None:
         draw_rows(axes, rows)
 
-    return _figure("class-map", "Speed-up per class", caption, paint, rows_height(rows), (), _NARROW_LEFT)
+    known = any(row.low is not None for row in rows)
+    keys = (*SIGN_KEYS, BASELINE_KEY) if known else (Key("search estimate", "●", "--muted"), BASELINE_KEY)
+    return _figure("class-map", "Speed-up per class", caption, paint, rows_height(rows), keys, _NARROW_LEFT)
 
 
 def _class_rows(report: ReportInput) -> tuple[list[Row], str]:
@@ -198,7 +207,10 @@ def _shown_points(report: ReportInput) -> list[Point]:
 
 
 def lengths(report: ReportInput) -> Figure | None:
-    pooled = [(findings.pooled_acceptance(t.point, report.blocks).length, t) for t in findings.measured(report.trials)]
+    pooled = [
+        (findings.pooled_acceptance(t.point, report.blocks).length, t)
+        for t in findings.measured(report.trials)
+    ]
     tried = [(length, trial) for length, trial in pooled if length is not None]
     if len(tried) < 2:
         return None
@@ -237,13 +249,15 @@ def knobs(report: ReportInput) -> Figure | None:
             axes.plot((worst, best), (y, y), color=svg.SERIES[0], lw=3, alpha=0.45)
             axes.plot(worst, y, "o", ms=7, mfc=svg.PAPER, mec=svg.SERIES[0], mew=1.4)
             axes.plot(best, y, "o", ms=7, color=svg.SERIES[0])
-            row_text(axes, y, f"{effect.method} {effect.knob}", f"{effect.worst_value} to {effect.best_value}")
+            row_text(
+                axes, y, f"{effect.method} {effect.knob}", f"{effect.worst_value} to {effect.best_value}"
+            )
         row_scale(axes, len(effects))
 
     top = effects[0]
     caption = (
         f"{top.knob} of {top.method} moves most, from {words.times(top.worst)} on average at "
-        f"{top.worst_value} to {words.times(top.best)} at {top.best_value}; a hint, since other knobs varied too."
+        f"{top.worst_value} to {words.times(top.best)} at {top.best_value}, while other knobs varied too."
     )
     keys = (
         Key("mean at the best value", "●", "--series-0"),

@@ -23,7 +23,9 @@ def text_page(report: ReportInput) -> str:
         f"## Command\n\n{_fenced(report.command)}" if report.command else "",
         *(_table(t) for t in _tables(report)),
         f"## Sweep\n\n{_fenced(report.sweep_yaml)}" if report.sweep_yaml else "",
-        _list("Terms", [f"**{term}.** {meaning}" for term, meaning in words.DEFINITIONS.items()], marked=True),
+        _list(
+            "Terms", [f"**{term}.** {meaning}" for term, meaning in words.DEFINITIONS.items()], marked=True
+        ),
     ]
     return "\n\n".join(p for p in parts if p) + "\n"
 
@@ -47,7 +49,7 @@ def _table(table: Table) -> str:
     if not table.rows:
         return ""
     rule = "|".join(" ---: " if c in table.numeric else " --- " for c in table.columns)
-    lines = [f"| {' | '.join(table.columns)} |", f"|{rule}|"]
+    lines = [f"| {' | '.join(_text(c) for c in table.columns)} |", f"|{rule}|"]
     lines += [f"| {' | '.join(_entry(e) for e in row)} |" for row in table.rows]
     note = f"{_text(table.note)}\n\n" if table.note else ""
     return f"## {table.title}\n\n{note}" + "\n".join(lines)
