@@ -8,7 +8,7 @@ from analysis import words
 from analysis.plots import Figure
 from analysis.tables import Entry, Table
 
-_LONG, _LONGER = 22, 60  # characters; such texts are broken over lines, in wider columns
+_LONG, _LONGER = 26, 60  # characters; such texts are broken over lines, in wider columns
 
 
 def text(value: str) -> str:

@@ -301,7 +301,8 @@ def test_markdown_cells_stay_in_their_column() -> None:
     for lines in tables:
         columns = {len(re.findall(r"(?<!\\)\|", line)) for line in lines}
         assert len(columns) == 1, lines
-    assert "<img" not in text.replace("\\<img", "").replace(HOSTILE.replace("\x1b[31m", ""), "")
+    outside_fences = "".join(text.split("```")[::2])
+    assert not re.search(r"(?<!\\)<", outside_fences)
 
 
 def test_a_fence_is_longer_than_the_backticks_inside() -> None:
@@ -411,7 +412,7 @@ def test_knob_effects_compare_values_that_were_repeated() -> None:
     trials = [samples.trial(i, Point("m", {"k": v}), log, ()) for i, (v, log) in enumerate(values)]
     (effect,) = findings.knob_effects(trials)
     assert (effect.knob, effect.worst_value, effect.best_value, effect.trials) == ("k", 1, 2, 7)
-    assert (effect.worst, effect.best) == (pytest.approx(0.01), pytest.approx(0.11))
+    assert [effect.worst, effect.best] == pytest.approx([0.01, 0.11])
     assert findings.knob_effects(trials[:7]) == []
 
 
