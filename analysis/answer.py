@@ -49,11 +49,10 @@ def _faster(winner: Verdict) -> Answer:
     details = [f"Configuration: {winner.point.label}."]
     if winner.effect is None:
         return Answer(Tone.FASTER, "Faster", "than without speculation", tuple(details), winner.cells, winner)
-    middle = words.times_with_interval(winner.effect).split()[0]
-    interval = words.times_with_interval(winner.effect).split("(")[1].rstrip(")")
+    middle, _, interval = words.times_with_interval(winner.effect).rstrip(")").partition(" (")
     details.append(
-        f"The interval is {interval}, from {words.count(winner.effect.blocks, 'Block')} with fresh servers on "
-        "prompts that the search never saw."
+        f"The interval is {interval}, from {words.count(winner.effect.blocks, 'Block')} with fresh servers "
+        "on prompts that the search never saw."
     )
     unit = "the speed of the same server without speculation"
     return Answer(Tone.FASTER, middle, unit, tuple(details), winner.cells, winner)
@@ -77,9 +76,7 @@ def _where_it_gains(verdict: Verdict) -> list[str]:
 
 def _so_far(report: ReportInput) -> tuple[str, ...]:
     tried, lost = findings.measured(report.trials), findings.failed(report.trials)
-    counted = (
-        f"So far: {words.count(len(report.trials), 'trial')}, {len(tried)} with a number, {len(lost)} failed."
-    )
+    counted = f"{words.count(len(report.trials), 'trial')}, {len(tried)} with a number, {len(lost)} failed."
     best = findings.best_trial(tried)
     if best is None:
         return (counted,)

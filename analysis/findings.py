@@ -239,16 +239,20 @@ def pooled_outputs(checks: Iterable[OutputCheck | None]) -> OutputCheck | None:
     return OutputCheck(sum(c.compared for c in found), sum(c.identical for c in found), diverged)
 
 
+def _has_acceptance(report: ReportInput) -> bool:
+    windows = (m.acceptance for b in valid(report.blocks) for a in b.arms for m in a.measurements)
+    return any(w.length is not None or w.per_position for w in windows)
+
+
 def missing(report: ReportInput) -> list[str]:
     """What this run does not say yet, one sentence each."""
     lacks = {
-        "No trial has been recorded yet.": not report.trials,
-        "No trial has a number yet.": bool(report.trials) and not measured(report.trials),
-        "The baseline has not been measured yet, so there is nothing to compare with.": not has_baseline(
-            report
-        ),
+        "No trial has been recorded.": not report.trials,
+        "No trial has a number.": bool(report.trials) and not measured(report.trials),
+        "The baseline has not been measured, so there is nothing to compare with.": not has_baseline(report),
         "No finalist has been confirmed: every speed-up here is a search estimate, and the best of many "
         "estimates is optimistic.": not report.verdicts and bool(measured(report.trials)),
+        "No acceptance was measured.": bool(measured(report.trials)) and not _has_acceptance(report),
         "The load client has not been calibrated.": not report.calibration,
         "The environment was not recorded.": not report.environment,
     }

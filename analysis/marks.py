@@ -4,6 +4,7 @@ import string
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from typing import TYPE_CHECKING
 
 from analysis import findings, svg, words
@@ -12,8 +13,8 @@ from results.records import Effect, Trial, TrialState
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-ROW_HEIGHT = 42  # user units
-_LONGEST_ROW_LABEL = 38  # characters that fit beside the figure of the row
+ROW_HEIGHT = 44  # user units
+_LONGEST_ROW_LABEL = 32  # characters that fit beside the figure of the row
 _MARKERS = ("o", "s", "^", "D", "v", "P")
 _GLYPHS = ("●", "■", "▲", "◆", "▼", "✚")
 
@@ -28,6 +29,12 @@ class Key:
 
 
 BASELINE_KEY = Key("baseline", "╌╌", "--ink")
+
+SIGN_KEYS = (
+    Key("faster", "●", "--good"),
+    Key("slower", "●", "--bad"),
+    Key("sign not certain", "●", "--muted"),
+)
 
 
 def series_key(index: int, label: str) -> Key:
@@ -77,22 +84,28 @@ class Failures:
         return tuple(Key(f"{reason} ({n})", letter, "--bad") for letter, (reason, n) in letters)
 
     def draw(self, axes: "Axes", positions: Sequence[int], trials: Sequence[Trial]) -> None:
-        """A strip below the measured trials, one letter per failure, away from the scale."""
+        """A strip below the scale of the measured trials: a cross per failure, a letter per reason."""
+        if not trials:
+            return
         low, high = axes.get_ylim()
-        room = 0.16 * (high - low) if trials else 0.0
+        room = 0.2 * (high - low)
+        axes.set_yticks([tick for tick in axes.get_yticks() if low <= tick <= high])
         axes.set_ylim(low - room, high)
-        for x, trial in zip(positions, trials, strict=True):
-            axes.text(
-                x,
-                low - 0.6 * room,
-                self.letter(trial),
-                color=svg.BAD,
-                ha="center",
-                va="center",
-                weight="bold",
-            )
-        if trials:
-            axes.axhspan(low - room, low - 0.12 * room, color=svg.BAD, alpha=0.09, lw=0)
+        axes.axhspan(low - room, low - 0.1 * room, color=svg.BAD, alpha=0.09, lw=0)
+        axes.plot(positions, [low - 0.8 * room] * len(positions), "x", color=svg.BAD, ms=4, mew=1.3)
+        for x, letter in _runs(positions, [self.letter(t) for t in trials]):
+            axes.text(x, low - 0.42 * room, letter, color=svg.BAD, ha="center", va="center", weight="bold")
+        across = axes.get_yaxis_transform()
+        axes.text(
+            -0.018, low - 0.55 * room, "failed", transform=across, color=svg.BAD, ha="right", va="center"
+        )
+
+
+def _runs(positions: Sequence[int], letters: Sequence[str]) -> list[tuple[float, str]]:
+    """Centre and letter of each run of neighbours that share a letter."""
+    numbered = enumerate(zip(positions, letters, strict=True))
+    runs = [list(run) for _, run in groupby(numbered, key=lambda item: (item[1][1], item[1][0] - item[0]))]
+    return [((run[0][1][0] + run[-1][1][0]) / 2, run[0][1][1]) for run in runs]
 
 
 def level(axes: "Axes") -> None:
@@ -141,7 +154,7 @@ def effect_row(label: str, effect: Effect, hollow: float | None = None) -> Row:
 
 
 def rows_height(rows: Sequence[object]) -> int:
-    return len(rows) * ROW_HEIGHT + 54
+    return len(rows) * ROW_HEIGHT + 58
 
 
 def draw_rows(axes: "Axes", rows: Sequence[Row]) -> None:
@@ -165,8 +178,9 @@ def _colour(row: Row) -> str:
 def row_text(axes: "Axes", y: float, label: str, text: str) -> None:
     """The name at the left and the figure at the right, above the line of the row."""
     across = axes.get_yaxis_transform()
-    axes.text(0, y - 0.42, shortened(label), transform=across, va="center", color=svg.INK)
-    axes.text(1, y - 0.42, text, transform=across, va="center", ha="right", color=svg.MUTED)
+    ground = {"facecolor": svg.PAPER, "edgecolor": "none", "pad": 1.5}  # lines must not cross the words
+    axes.text(0, y - 0.42, shortened(label), transform=across, va="center", color=svg.INK, bbox=ground)
+    axes.text(1, y - 0.42, text, transform=across, va="center", ha="right", color=svg.MUTED, bbox=ground)
 
 
 def shortened(label: str) -> str:
@@ -184,5 +198,5 @@ def row_scale(axes: "Axes", rows: int) -> None:
     axes.set_ylim(rows - 0.6, -0.75)
     axes.set_yticks([])
     axes.grid(axis="x")
-    axes.xaxis.set_major_locator(MaxNLocator(nbins=6))
+    axes.xaxis.set_major_locator(MaxNLocator(nbins=5, steps=[1, 2, 5, 10]))
     axes.xaxis.set_major_formatter(lambda value, _: f"{value:.2f}x")

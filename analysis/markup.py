@@ -1,11 +1,14 @@
 """HTML for the parts of a page: escaped text, tables with bars, figures."""
 
 import html
+import re
 from collections.abc import Iterable
 
 from analysis import words
 from analysis.plots import Figure
 from analysis.tables import Entry, Table
+
+_LONG, _LONGER = 26, 60  # characters; such texts are broken over lines, in wider columns
 
 
 def text(value: str) -> str:
@@ -17,8 +20,8 @@ def paragraph(value: str, css: str = "") -> str:
     return f'<p class="{css}">{text(value)}</p>' if css else f"<p>{text(value)}</p>"
 
 
-def table(content: Table) -> str:
-    """A table in its own scrolling box; empty when it has no rows."""
+def table(content: Table, titled: bool = True) -> str:
+    """A table in its own scrolling box, under its title; empty when it has no rows."""
     if not content.rows:
         return ""
     head = "".join(f'<th scope="col"{_numeric(content, c)}>{text(c)}</th>' for c in content.columns)
@@ -26,8 +29,8 @@ def table(content: Table) -> str:
     body = "".join(f"<tr>{_row(content, row, scale)}</tr>" for row in content.rows)
     note = paragraph(content.note, "note") if content.note else ""
     return (
-        f'<h3 id="{content.id}">{text(content.title)}</h3>{note}'
-        f'<div class="scroll" tabindex="0" role="region" aria-labelledby="{content.id}">'
+        f"{f'<h3>{text(content.title)}</h3>' if titled else ''}{note}"
+        f'<div class="scroll" tabindex="0" role="region" aria-label="{text(content.title)}">'
         f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>"
     )
 
@@ -41,9 +44,16 @@ def _row(content: Table, row: Iterable[Entry], scale: "Scale") -> str:
 
 
 def _cell(entry: Entry, css: str, scale: "Scale") -> str:
+    css = css or _width(entry)
     order = f' data-order="{entry.order:.6g}"' if entry.order is not None else ""
     shown = f"<code>{text(entry.text)}</code>" if entry.code else text(entry.text)
     return f"<td{css}{order}>{shown}{_bar(entry, scale)}</td>"
+
+
+def _width(entry: Entry) -> str:
+    if len(entry.text) <= _LONG or entry.interval is not None:
+        return ""
+    return ' class="longer"' if len(entry.text) > _LONGER else ' class="long"'
 
 
 def _bar(entry: Entry, scale: "Scale") -> str:
@@ -72,7 +82,8 @@ class Scale:
         known = f'<i style="left:{left:.1f}%;width:{right - left:.1f}%"></i>' if high > low else ""
         return (
             f'<span class="bar {sign if known else "unsure"}" aria-hidden="true">'
-            f'<u style="left:{self.place(1.0):.1f}%"></u>{known}<b style="left:{self.place(middle):.1f}%"></b></span>'
+            f'<u style="left:{self.place(1.0):.1f}%"></u>{known}'
+            f'<b style="left:{self.place(middle):.1f}%"></b></span>'
         )
 
 
@@ -84,7 +95,7 @@ def figure(drawn: Figure | None) -> str:
         f"{text(k.label)}</li>"
         for k in drawn.keys
     )
-    legend = f'<ul class="keys">{keys}</ul>' if keys else ""
+    legend = f'<ul class="keys">{keys}</ul>' if keys else "<div></div>"
     return (
         f"<figure><figcaption><strong>{text(drawn.title)}</strong> {text(drawn.caption)}</figcaption>"
         f"{legend}{drawn.svg}</figure>"
@@ -109,3 +120,9 @@ def folded(title: str, inside: str) -> str:
 
 def block(code: str) -> str:
     return f'<div class="copyable"><pre><code>{text(code)}</code></pre></div>'
+
+
+def command(line: str) -> str:
+    """A command line to copy, broken only before its flags."""
+    inside = " ".join(f"<span>{text(piece)}</span>" for piece in re.split(r" (?=-)", line))
+    return f'<div class="copyable command"><pre><code>{inside}</code></pre></div>'

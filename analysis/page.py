@@ -4,9 +4,10 @@ from pathlib import Path
 
 from analysis import findings, tables, words
 from analysis.answer import Answer, Tone, answer
-from analysis.markup import Scale, block, folded, pair, paragraph, section, table, text
+from analysis.markup import Scale, block, command, figure, folded, pair, paragraph, section, table, text
 from analysis.plots import Figure, figures
 from analysis.report_input import ReportInput
+from results.records import Verdict
 
 _FOLDER = Path(__file__).parent
 # Nothing may be fetched, whatever a record contains.
@@ -55,7 +56,7 @@ def _head(report: ReportInput) -> str:
         f'<header class="{said.tone}"><p class="eyebrow">Speculative decoding, run {text(report.name)}</p>'
         f"{_title(said)}{_interval(said)}"
         f"{paragraph(report.headline, 'headline') if report.headline else ''}"
-        f"{''.join(paragraph(d) for d in said.details)}{_holds_for(said)}{_warnings(report, said)}"
+        f"{_warnings(report, said)}{''.join(paragraph(d) for d in said.details)}{_holds_for(said)}"
         f"{_facts(report)}</header>{_missing(report)}"
     )
 
@@ -72,7 +73,13 @@ def _interval(said: Answer) -> str:
     drawn = tables.effect_entry(said.verdict.effect).interval
     if drawn is None:
         return ""
-    return f'<div class="interval">{Scale([drawn]).bar(*drawn)}<span class="one">1.00x is the baseline</span></div>'
+    scale = Scale([drawn])
+    one = scale.place(1.0)
+    side, edge = ("left", one) if one < 50 else ("right", 100 - one)
+    return (
+        f'<div class="interval">{scale.bar(*drawn)}'
+        f'<span class="one {side}" style="{side}:{edge:.1f}%">1.00x, the baseline</span></div>'
+    )
 
 
 def _holds_for(said: Answer) -> str:
@@ -95,8 +102,7 @@ def _facts(report: ReportInput) -> str:
     facts = {
         "Trials": f"{len(report.trials)}" + (f", {lost} failed" if lost else ""),
         "Blocks": f"{len(report.blocks)}" + (f", {thrown} thrown away" if thrown else ""),
-        "Identical outputs": words.percent(best.identical_share) if best else "",
-        "Control": words.percent(best.control_identical_share) if best else "",
+        "Identical outputs": _identical(best) if best else "",
         "Acceptance length": f"{best.acceptance_length:.2f}" if best and best.acceptance_length else "",
         "Time": words.long_time(sum(report.phases_s.values())) if report.phases_s else "",
     }
@@ -104,12 +110,18 @@ def _facts(report: ReportInput) -> str:
     return f'<dl class="facts">{shown}</dl>'
 
 
+def _identical(verdict: Verdict) -> str:
+    control = words.percent(verdict.control_identical_share)
+    return f"{words.percent(verdict.identical_share)}, control {control}"
+
+
 def _missing(report: ReportInput) -> str:
     lacks = findings.missing(report)
     if not lacks:
         return ""
     items = "".join(f"<li>{text(sentence)}</li>" for sentence in lacks)
-    return f'<aside class="missing"><h2>What this run does not say{"" if report.finished else " yet"}</h2><ul>{items}</ul></aside>'
+    title = "What this run does not say" if report.finished else "What this run does not say yet"
+    return f'<aside class="missing"><h2>{title}</h2><ul>{items}</ul></aside>'
 
 
 def _sections(report: ReportInput, drawn: dict[str, Figure]) -> list[str]:
@@ -122,28 +134,17 @@ def _sections(report: ReportInput, drawn: dict[str, Figure]) -> list[str]:
             table(tables.finalists(report)),
             table(tables.classes(report)),
             table(tables.outputs(report)),
-            empty="Nothing has been confirmed yet.",
         ),
-        section(
-            "latencies",
-            "What a user feels",
-            table(tables.latency(report)),
-            empty="No latency was measured yet.",
-        ),
+        section("latencies", "Latency: what a user feels", table(tables.latency(report), titled=False)),
         section(
             "search",
             "The search",
-            pair(drawn.get("convergence"), drawn.get("ranking"), drawn.get("knobs")),
-            empty="No trial has a number yet.",
+            pair(drawn.get("convergence"), drawn.get("ranking")),
+            _knobs(drawn.get("knobs")),
         ),
         _acceptance(drawn),
         _failures(report),
-        section(
-            "every-trial",
-            "Every trial",
-            table(tables.trials(report)),
-            empty="No trial has been recorded yet.",
-        ),
+        section("every-trial", "Every trial", table(tables.trials(report), titled=False)),
         _run(report),
         _terms(),
     ]
@@ -153,13 +154,21 @@ def _command(report: ReportInput) -> str:
     if not report.command:
         return ""
     title = "Run the winner" if answer(report).tone is Tone.FASTER else "Run the server"
-    return section("command", title, block(report.command))
+    return section("command", title, command(report.command))
+
+
+def _knobs(drawn: Figure | None) -> str:
+    """The figure with what to keep in mind beside it."""
+    if drawn is None:
+        return ""
+    cautions = "".join(paragraph(words.DEFINITIONS[term]) for term in ("Effect of a knob", "Search estimate"))
+    return f'<div class="pair">{figure(drawn)}<div class="beside">{cautions}</div></div>'
 
 
 def _acceptance(drawn: dict[str, Figure]) -> str:
     shown = pair(drawn.get("positions"), drawn.get("lengths"))
     warning = paragraph(_ACCEPTANCE_WARNING, "note") if shown else ""
-    return section("acceptance", "Acceptance", warning, shown, empty="No acceptance was measured.")
+    return section("acceptance", "Acceptance", warning, shown)
 
 
 def _failures(report: ReportInput) -> str:
@@ -168,7 +177,7 @@ def _failures(report: ReportInput) -> str:
         "What failed",
         table(tables.failures(report)),
         table(tables.invalid_blocks(report)),
-        empty="No trial failed and no Block was thrown away.",
+        empty="No trial failed and no Block was thrown away." if report.trials else "",
     )
 
 
@@ -179,9 +188,8 @@ def _run(report: ReportInput) -> str:
         "The run",
         table(tables.phases(report)),
         table(tables.calibration(report)),
-        folded("Environment: hardware, software and hashes", table(tables.environment(report))),
+        folded("Environment: hardware, software and hashes", table(tables.environment(report), titled=False)),
         folded("The sweep as it was asked for", yaml),
-        empty="Nothing about the run itself was recorded.",
     )
 
 

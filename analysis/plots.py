@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from analysis import findings, svg, words
 from analysis.marks import (
     BASELINE_KEY,
+    SIGN_KEYS,
     Failures,
     Key,
     Methods,
@@ -126,7 +127,9 @@ def classes(report: ReportInput) -> Figure | None:
     def paint(axes: "Axes") -> None:
         draw_rows(axes, rows)
 
-    return _figure("class-map", "Speed-up per class", caption, paint, rows_height(rows), (), _NARROW_LEFT)
+    known = any(row.low is not None for row in rows)
+    keys = (*SIGN_KEYS, BASELINE_KEY) if known else (Key("search estimate", "●", "--muted"), BASELINE_KEY)
+    return _figure("class-map", "Speed-up per class", caption, paint, rows_height(rows), keys, _NARROW_LEFT)
 
 
 def _class_rows(report: ReportInput) -> tuple[list[Row], str]:
@@ -254,7 +257,7 @@ def knobs(report: ReportInput) -> Figure | None:
     top = effects[0]
     caption = (
         f"{top.knob} of {top.method} moves most, from {words.times(top.worst)} on average at "
-        f"{top.worst_value} to {words.times(top.best)} at {top.best_value}; a hint, since other knobs varied too."
+        f"{top.worst_value} to {words.times(top.best)} at {top.best_value}, while other knobs varied too."
     )
     keys = (
         Key("mean at the best value", "●", "--series-0"),

@@ -33,7 +33,19 @@ def csv(report: ReportInput) -> str:
     """One row per Trial; a column per knob and per Cell; empty where there is no number."""
     knobs = sorted({name for t in report.trials for name in t.point.knobs})
     cells = list(dict.fromkeys(name for t in report.trials for name in t.by_cell))
-    fixed = "trial method source state speedup low high blocks acceptance_length reason evidence".split()
+    fixed = [
+        "trial",
+        "method",
+        "source",
+        "state",
+        "speedup",
+        "low",
+        "high",
+        "blocks",
+        "acceptance_length",
+        "reason",
+        "evidence",
+    ]
     columns = [*fixed, *(f"knob.{k}" for k in knobs), *(f"speedup {c}" for c in cells)]
     written = io.StringIO()
     writer = csv_format.DictWriter(written, columns, restval="", lineterminator="\n")

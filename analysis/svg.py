@@ -1,4 +1,4 @@
-"""Draws one matplotlib figure as SVG that lives inside a page: themed by CSS variables, real text, its own ids."""
+"""Draws one matplotlib figure as SVG for the inside of a page: CSS colours, real text, own ids."""
 
 import html
 import io
@@ -6,14 +6,15 @@ import re
 import warnings
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.typing import RcKeyType
 
 WIDTH = 400  # user units; a column of the page is 360 to 480 px wide, so text keeps its size
-LEFT = 46
-_RIGHT, _TOP, _BOTTOM = 12, 14, 40
+LEFT = 50
+_RIGHT, _TOP, _BOTTOM = 12, 14, 44
 
 # Colours stand for CSS variables until the figure is written: matplotlib knows only colours.
 INK, MUTED, GRID, PAPER = "#000001", "#000002", "#000003", "#000004"
@@ -27,13 +28,13 @@ _VARIABLES = {
     GOOD: "--good",
     BAD: "--bad",
 } | {colour: f"--series-{i}" for i, colour in enumerate(SERIES)}
-_STYLE: Mapping[str, object] = MappingProxyType(
+_STYLE: Mapping["RcKeyType", Any] = MappingProxyType(
     {
         "svg.fonttype": "none",
         "text.parse_math": False,
         "path.simplify": False,
         "font.family": ["DejaVu Sans"],
-        "font.size": 11.5,
+        "font.size": 12.5,
         "text.color": INK,
         "axes.edgecolor": GRID,
         "axes.labelcolor": MUTED,
@@ -59,16 +60,15 @@ def draw(
 ) -> str:
     """One `<svg>` element of WIDTH x height user units; `paint` fills its axes."""
     import matplotlib
-    from matplotlib.backends.backend_svg import FigureCanvasSVG
     from matplotlib.figure import Figure
 
     written = io.StringIO()
     with matplotlib.rc_context({**_STYLE, "svg.hashsalt": id}), warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # a glyph that only the reader's browser has
-        figure = Figure(figsize=(WIDTH / 72, height / 72))
+        figure = Figure(figsize=(WIDTH / 72, height / 72), facecolor="none")
         box = (left, _BOTTOM, WIDTH - left - _RIGHT, height - _BOTTOM - _TOP)
         paint(figure.add_axes((box[0] / WIDTH, box[1] / height, box[2] / WIDTH, box[3] / height)))
-        FigureCanvasSVG(figure).print_svg(written, metadata={"Date": None})
+        figure.savefig(written, format="svg", metadata={"Date": None})
     return _embed(written.getvalue(), id, title, description, height)
 
 

@@ -1,4 +1,4 @@
-"""The tables of a report, as text with its order and its interval: the page and the Markdown both draw these."""
+"""The tables of a report, as text with order and interval: the page and the Markdown both draw these."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -7,6 +7,9 @@ from analysis import findings, words
 from analysis.report_input import ReportInput
 from results.reasons import Reason
 from results.records import Effect, Quantiles, Trial, Verdict
+
+_QUANTILES = ("p50", "p95", "p99")
+_BAR_NOTE = "In the bars, the thin mark is the baseline; grey means that the sign is not certain."
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +41,7 @@ def finalists(report: ReportInput) -> Table:
         ("Configuration", "Answer", "Confirmed", "Search estimate", "Blocks", "Why"),
         tuple(rows),
         frozenset({"Blocks"}),
+        _BAR_NOTE,
     )
 
 
@@ -50,37 +54,18 @@ def _finalist_row(report: ReportInput, verdict: Verdict) -> tuple[Entry, ...]:
         Entry(verdict.point.label, code=True),
         Entry(verdict.kind.value),
         effect_entry(verdict.effect),
-        _factor(findings.search_estimate(report, verdict.point)),
+        Entry(words.times(findings.search_estimate(report, verdict.point))),
         _number(verdict.effect.blocks if verdict.effect else None),
         Entry(" ".join((verdict.why, *verdict.warnings))),
     )
 
 
 def classes(report: ReportInput) -> Table:
-    rows = [
-        (
-            Entry(v.point.label, code=True),
-            Entry(name),
-            effect_entry(effect),
-            _number(effect.blocks),
-            _sign(effect),
-        )
-        for v in _fastest_first(report.verdicts)
-        for name, effect in v.by_class.items()
-    ]
-    return Table(
-        "classes",
-        "Confirmed speed-up per class",
-        ("Configuration", "Class", "Speed-up", "Blocks", "Reads as"),
-        tuple(rows),
-        frozenset({"Blocks"}),
-    )
-
-
-def _sign(effect: Effect) -> Entry:
-    if not effect.signs_are_certain:
-        return Entry("not certain")
-    return Entry("faster" if effect.log_ratio > 0 else "slower")
+    judged = _fastest_first(report.verdicts)
+    names = dict.fromkeys(name for v in judged for name in v.by_class)
+    rows = [(Entry(name), *(effect_entry(v.by_class.get(name)) for v in judged)) for name in names]
+    columns = ("Class", *(v.point.label for v in judged))
+    return Table("classes", "Confirmed speed-up per class", columns, tuple(rows), note=_BAR_NOTE)
 
 
 def latency(report: ReportInput) -> Table:
@@ -91,20 +76,18 @@ def latency(report: ReportInput) -> Table:
         for f in found
         if f.baseline is not None or f.candidate is not None
     ]
-    columns = [f"{q} {arm}" for q in ("p50", "p95", "p99") for arm in ("baseline", name)]
-    note = (
-        f"The {name}, {point.label}, beside the baseline. Medians over Blocks." if point is not None else ""
-    )
-    return Table("latency", "Latency", ("Cell", "Metric", *columns), tuple(rows), frozenset(columns), note)
+    columns = ("Cell", "Metric", *_QUANTILES)
+    note = f"Baseline → {name} ({point.label}), medians over Blocks." if point is not None else ""
+    return Table("latency", "Latency", columns, tuple(rows), frozenset(_QUANTILES), note)
 
 
 def _quantile_pairs(baseline: Quantiles | None, candidate: Quantiles | None) -> list[Entry]:
-    arms = (baseline, candidate)
-    return [
-        Entry(words.short_time(seconds), seconds)
-        for read in ("p50", "p95", "p99")
-        for seconds in (getattr(q, read) if q is not None else None for q in arms)
-    ]
+    pairs = [(_quantile(baseline, name), _quantile(candidate, name)) for name in _QUANTILES]
+    return [Entry(f"{words.short_time(b)} → {words.short_time(c)}", c) for b, c in pairs]
+
+
+def _quantile(quantiles: Quantiles | None, name: str) -> float | None:
+    return float(getattr(quantiles, name)) if quantiles is not None else None
 
 
 def outputs(report: ReportInput) -> Table:

@@ -49,7 +49,7 @@ def _table(table: Table) -> str:
     if not table.rows:
         return ""
     rule = "|".join(" ---: " if c in table.numeric else " --- " for c in table.columns)
-    lines = [f"| {' | '.join(table.columns)} |", f"|{rule}|"]
+    lines = [f"| {' | '.join(_text(c) for c in table.columns)} |", f"|{rule}|"]
     lines += [f"| {' | '.join(_entry(e) for e in row)} |" for row in table.rows]
     note = f"{_text(table.note)}\n\n" if table.note else ""
     return f"## {table.title}\n\n{note}" + "\n".join(lines)

@@ -1,4 +1,4 @@
-"""How figures are said to people: speed-ups as factors, times with units, reasons and terms in plain words."""
+"""How figures are said to people: speed-ups as factors, times with units, reasons and terms in words."""
 
 import math
 import re
@@ -44,7 +44,8 @@ def percent(share: float | None) -> str:
     if share is None or not math.isfinite(share):
         return UNKNOWN
     rounded = f"{100 * share:.0f}"
-    return f"{100 * share:.1f} %" if rounded in ("0", "100") and share not in (0, 1) else f"{rounded} %"
+    exact = f"{100 * share:.1f}" if rounded in ("0", "100") and share not in (0, 1) else rounded
+    return f"{exact}\N{NO-BREAK SPACE}%"
 
 
 def short_time(seconds: float | None) -> str:
@@ -108,33 +109,59 @@ STATES = {
 }
 
 DEFINITIONS = {
-    "Speed-up": "What a configuration reaches divided by what the baseline reaches in the same Blocks: 1.00x is "
-    "equally fast, 1.20x is 20 % more, 0.80x is 20 % less. Over several Cells: the geometric mean.",
+    "Speed-up": (
+        "What a configuration reaches divided by what the baseline reaches in the same Blocks: 1.00x is "
+        "equally fast, 1.20x is 20 % more, 0.80x is 20 % less. Over several Cells: the geometric mean."
+    ),
     "Baseline": "The same server with speculation off and nothing else changed.",
-    "Block": "One launch of the baseline and of the configuration, one right after the other on the same "
-    "hardware, with the same prompts, in random order. Blocks are the unit of evidence; requests inside one "
-    "launch are not independent and are never counted as such.",
-    "Cell": "One class of prompts at one pace, such as chat @ closed(4): four chats in flight at all times. "
-    "A speed-up holds for the Cells it was measured in and for no others.",
-    "Interval": "The range the true speed-up lies in, from a Student t over Blocks. Search estimates: at the "
-    "95 % level, known only from two Blocks on. Confirmed: wider, to pay for the planned looks at the data.",
-    "Search estimate": "The speed-up seen while searching. The best of many is partly the luckiest of many "
-    "(the winner's curse), so this number is optimistic for whatever ranks first.",
-    "Confirmed": "Measured again with fresh servers on prompts that the search never saw. The only number to quote.",
-    "BETTER, WORSE, SAME, UNDECIDED": "BETTER: the whole interval lies above 1.00x. WORSE: below. SAME: it lies "
-    "within 2 % of 1.00x. UNDECIDED: none of these when the budget of Blocks was used up. INVALID: no valid measurement.",
-    "Stopped early": "The trial was ended after a few prompts because it was far too slow; its speed-up is over those.",
+    "Block": (
+        "One launch of the baseline and of the configuration, one right after the other on the same "
+        "hardware, with the same prompts, in random order. Blocks are the unit of evidence; requests inside "
+        "one launch are not independent and are never counted as such."
+    ),
+    "Cell": (
+        "One class of prompts at one pace, such as chat @ closed(4): four chats in flight at all times. A "
+        "speed-up holds for the Cells it was measured in and for no others."
+    ),
+    "Interval": (
+        "The range the true speed-up lies in, from a Student t over Blocks. Search estimates: at the 95 % "
+        "level, known only from two Blocks on. Confirmed: wider, to pay for the planned looks at the data."
+    ),
+    "Search estimate": (
+        "The speed-up seen while searching. The best of many is partly the luckiest of many (the winner's "
+        "curse), so this number is optimistic for whatever ranks first."
+    ),
+    "Confirmed": (
+        "Measured again with fresh servers on prompts that the search never saw. The only number to quote."
+    ),
+    "BETTER, WORSE, SAME, UNDECIDED": (
+        "BETTER: the whole interval lies above 1.00x. WORSE: below. SAME: it lies within 2 % of 1.00x. "
+        "UNDECIDED: none of these when the budget of Blocks was used up. INVALID: no valid measurement."
+    ),
+    "Stopped early": (
+        "The trial was ended after a few prompts because it was far too slow; its speed-up is over those."
+    ),
     "Failed": "There is no number, and the reason says why. A failed trial is never counted as a slow one.",
-    "TTFT": "Time to first token: from when the request was due to its first text. p50, p95, p99: half, 95 % and "
-    "99 % of requests are at or below; the median over Blocks is shown.",
+    "TTFT": (
+        "Time to first token: from when the request was due to its first text. p50, p95, p99: half, 95 % "
+        "and 99 % of requests are at or below; the median over Blocks is shown."
+    ),
     "TPOT": "Time per output token within one request: (last text - first text) / (tokens - 1).",
-    "Chunk gap": "The pause between two pieces of text as they arrive, which is what a reader feels. Speculation "
-    "sends several tokens per piece, so gaps can grow while TPOT shrinks.",
-    "Acceptance length": "Tokens emitted per verification step, with the one that the model itself adds: from 1 "
-    "(nothing accepted) to the number of drafted tokens + 1. A diagnosis, never the objective.",
+    "Chunk gap": (
+        "The pause between two pieces of text as they arrive, which is what a reader feels. Speculation "
+        "sends several tokens per piece, so gaps can grow while TPOT shrinks."
+    ),
+    "Acceptance length": (
+        "Tokens emitted per verification step, with the one that the model itself adds: from 1 (nothing "
+        "accepted) to the number of drafted tokens + 1. A diagnosis, never the objective."
+    ),
     "Acceptance per position": "Share of drafts that were accepted at least up to this position.",
-    "Identical outputs": "Share of prompts with the same text as the baseline's at temperature 0. The control "
-    "compares the baseline with itself: what it loses is the noise of batching, not the fault of speculation.",
-    "Effect of a knob": "Mean search estimate at its best value against its worst, among trials of that method "
-    "and values tried at least twice. Other knobs varied too, so read it as a hint.",
+    "Identical outputs": (
+        "Share of prompts with the same text as the baseline's at temperature 0. The control compares the "
+        "baseline with itself: what it loses is the noise of batching, not the fault of speculation."
+    ),
+    "Effect of a knob": (
+        "Mean search estimate at its best value against its worst, among trials of that method and values "
+        "tried at least twice. Other knobs varied too, so read it as a hint."
+    ),
 }

@@ -222,7 +222,12 @@ def mixed_signs(trials: int = 60) -> ReportInput:
     report = better(trials)
     banner = "Faster on the whole but slower in chat: do not deploy it where chat dominates."
     winner = verdict(VerdictKind.BETTER, NGRAM, 0.055, 0.021, 2.61)
-    return replace(report, banner=banner, winner=winner, verdicts=(winner, *report.verdicts[1:]))
+    headline = (
+        "ngram-simple with size_n=6 and size_m=12 is 6 % faster than the same server without speculation."
+    )
+    return replace(
+        report, headline=headline, banner=banner, winner=winner, verdicts=(winner, *report.verdicts[1:])
+    )
 
 
 def nothing_beats() -> ReportInput:
