@@ -104,7 +104,6 @@ def sweep(
 def _conclude(folder: "RunFolder") -> int:
     """Print the verdict, write the report; the exit code of the run."""
     from analysis.report import html
-
     from analysis.terminal import verdict_lines
     from sweeps.outcome import read_run
 

@@ -15,7 +15,7 @@ from launchers.launcher import Endpoint, Launch
 from launchers.port import refuse_if_taken
 from results.errors import LaunchFailed, MeasurementInvalid, UsageError
 from results.reasons import Reason
-from results.records import BASELINE_METHOD, Point, SpecCounters
+from results.records import BASELINE_METHOD, KnobValue, Point, SpecCounters
 
 METHODS: Mapping[str, tuple[Knob, ...]] = {
     BASELINE_METHOD: (),
@@ -38,14 +38,28 @@ class FakeEngine:
 
     def __init__(
         self,
-        speed: Callable[[Point, str], float],
+        speed: Callable[[Point, str], float] | None = None,
         fault: Callable[[Point], Fault | None] = lambda point: None,
         class_of: Callable[[str], str] = class_before_colon,
     ) -> None:
-        self.script = Script(speed, fault, class_of)
+        self.script = Script(speed or example_speed, fault, class_of)
 
     def version(self) -> str:
         return "fake 1"
+
+    def resolve(
+        self,
+        model: str,
+        draft: str | None,
+        args: Mapping[str, KnobValue],
+        env: Mapping[str, str],
+    ) -> Served:
+        served = Served("fake-model", draft, args, env)
+        self.check_served(served)
+        return served
+
+    def identity(self, served: Served) -> Mapping[str, str]:
+        return {"model": str(served.model)}
 
     def methods(self, served: Served) -> Mapping[str, tuple[Knob, ...]]:
         return METHODS
@@ -109,10 +123,21 @@ class FakeEngine:
     def context_tokens(self, endpoint: Endpoint) -> int | None:
         return CONTEXT_TOKENS
 
+    def count_tokens(self, endpoint: Endpoint, body: Mapping[str, object]) -> int:
+        return len(str(body.get("messages") or body.get("prompt")).split())
+
     def cause(self, log: str, exit_code: int | None, *, ready: bool) -> tuple[Reason, str]:
         line = (log.strip().splitlines() or ["the log is empty"])[-1]
         reason = Reason.SERVER_DIED if ready else Reason.CONFIG_REJECTED
         return reason, f"exit code {exit_code}: {line}"
+
+
+def example_speed(point: Point, workload_class: str) -> float:
+    """Tokens per second of a made-up server: best at n = 4, m = 8, and worse for long drafts."""
+    if point.is_baseline:
+        return 1000.0
+    n, m = int(point.knobs["n"]), int(point.knobs["m"])
+    return 1000.0 * (1.4 - 0.05 * abs(n - 4) - 0.02 * abs(m - 8))
 
 
 def _knobs(point: Point) -> tuple[Knob, ...]:

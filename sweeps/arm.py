@@ -4,13 +4,12 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from launchers.port import free_port
-from launchers.telemetry import HostWindow
-
 from analysis.acceptance import from_counters
-from analysis.summary import summarise
+from analysis.summary import summarise, total_output_tokens
 from launchers.engines.engine import Engine, Served
 from launchers.launcher import Endpoint, Launch, Launcher
+from launchers.port import free_port
+from launchers.telemetry import HostWindow
 from results.errors import LaunchFailed, MeasurementInvalid
 from results.reasons import Reason
 from results.records import ArmRun, Cell, Failure, KnobValue, Measurement, Phase, Point, Request
@@ -218,8 +217,7 @@ def _measure(setup: Setup, endpoint: Endpoint, arm: Arm, phase: Phase, gate: Gat
         _raise_if_dead(setup, endpoint, result)
         after = setup.engine.counters(endpoint)
         counted = after.since(before) if after is not None and before is not None else None
-        tokens = [r.output_tokens for r in result.requests]
-        emitted = None if None in tokens else sum(t for t in tokens if t is not None)
+        emitted = total_output_tokens(result.requests)
         acceptance = from_counters(counted, emitted, method_is_none=arm.point.is_baseline)
         arm.measurements.append(
             summarise(

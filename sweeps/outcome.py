@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 
 from analysis.report_input import ReportInput
-
 from analysis.verdict import Answer, AnswerKind, answer, conclude, next_look, percent, still_open
 from results.errors import UsageError
 from results.records import Block, Phase, Point, Trial, Verdict

@@ -1,11 +1,12 @@
 """From a sweep file to what a run needs: engine, Space, prompts, paces. Every user's mistake ends here."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from launchers.engines import engine_named, launcher_for
 from launchers.engines.engine import Engine, Served
+from results.environment import fingerprint
 from results.errors import UsageError
 from results.records import Phase
 from results.store import RunFolder
@@ -35,8 +36,14 @@ class Plan:
     warm_up: Sequence[Prompt]
 
     def environment(self) -> Mapping[str, object]:
-        """Fingerprint of what will be measured and where."""
-        return {"engine": self.engine.version()}
+        """Fingerprint of what is measured and where."""
+        from importlib.metadata import version
+
+        return {
+            "host": asdict(fingerprint(version("tuner"), self.engine.version())),
+            "served": self.engine.identity(self.served),
+            "prompts": {phase: _hash(by_class) for phase, by_class in self.prompts.items()},
+        }
 
     def setup(self, folder: RunFolder, calibration: Calibration) -> Setup:
         """What the arms of this plan share."""
@@ -51,6 +58,10 @@ class Plan:
             warm_up=self.warm_up,
             calibration=calibration,
         )
+
+
+def _hash(prompts: PromptsByClass) -> str:
+    return prompts_of.prompt_set_hash([p for of_class in prompts.values() for p in of_class])
 
 
 def prepare(sweep: Sweep) -> Plan:

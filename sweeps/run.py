@@ -6,7 +6,6 @@ from contextlib import contextmanager
 from dataclasses import asdict
 
 from launchers.leftovers import reap
-
 from results.errors import UsageError
 from results.records import Block, Phase, Trial, Verdict
 from results.store import RunFolder

@@ -62,6 +62,9 @@ class Engine(Protocol):
         Raises UsageError if model, drafter or arguments cannot be served (missing, truncated ...).
         """
 
+    def identity(self, served: Served) -> Mapping[str, str]:
+        """What was served, by content: hashes of model and drafter."""
+
     def methods(self, served: Served) -> Mapping[str, tuple[Knob, ...]]:
         """Speculative methods open to this model and drafter, each with its knobs."""
 

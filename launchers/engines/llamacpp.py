@@ -13,7 +13,7 @@ import psutil
 
 from launchers.embedded.flags import BY_NAME, SPECULATIVE, flag_name
 from launchers.embedded.gguf import check_gguf
-from launchers.embedded.model import find_model
+from launchers.embedded.model import file_identity, find_model
 from launchers.engines import llamacpp_knobs as rules
 from launchers.engines.engine import Knob, ReadBack, Served
 from launchers.engines.http import ask, get_json, is_ok, post_json
@@ -71,6 +71,12 @@ class LlamaCpp:
         served = Served(find_model(model), find_model(draft) if draft else None, args, env)
         self.check_served(served)
         return served
+
+    def identity(self, served: Served) -> Mapping[str, str]:
+        files = {"model": served.model, "draft": served.draft}
+        return {
+            f"{role}_sha256": file_identity(Path(path)) for role, path in files.items() if path is not None
+        }
 
     def methods(self, served: Served) -> Mapping[str, tuple[Knob, ...]]:
         return {
@@ -173,8 +179,8 @@ class LlamaCpp:
     def count_tokens(self, endpoint: Endpoint, body: Mapping[str, object]) -> int:
         text = body.get("prompt")
         if "messages" in body:
-            template = post_json(f"{endpoint.base_url}/apply-template", {"messages": body["messages"]})
-            text = template["prompt"]
+            filled = post_json(f"{endpoint.base_url}/apply-template", {"messages": body["messages"]})
+            text = filled["prompt"]
         found = post_json(f"{endpoint.base_url}/tokenize", {"content": text, "add_special": True})
         return len(found["tokens"])
 
