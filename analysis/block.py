@@ -21,6 +21,9 @@ from results.records import AcceptanceState, ArmRun, Failure, Measurement, Reque
 REFUSED = ("connection refused", "connect call failed", "econnrefused", "actively refused", "errno 111")
 
 
+BUSY_CLIENT_CORES = 0.5
+
+
 @dataclass(frozen=True, slots=True)
 class Rules:
     """Limits of a usable arm-run."""
@@ -102,12 +105,16 @@ def _disturbed(telemetry: Telemetry, where: str, rules: Rules) -> Failure | None
 
 
 def client_share(telemetry: Telemetry) -> float | None:
-    """CPU time of the load client as a share of client and server; of one core if the server's is unknown."""
-    if telemetry.client_cores is None:
-        return None
-    if not telemetry.server_cores:
-        return telemetry.client_cores
-    return telemetry.client_cores / (telemetry.client_cores + telemetry.server_cores)
+    """Share of the window that the load client may have taken from the server, at most.
+
+    Its CPU time is taken as lost to a server that could have used every core. Once its thread is busy
+    for half of the window, reads wait for each other and time stamps lag: then it is the share of
+    that one core.
+    """
+    busy_cores, cores = telemetry.client_cores, telemetry.cores
+    if busy_cores is None or not cores or busy_cores >= BUSY_CLIENT_CORES:
+        return busy_cores
+    return busy_cores / cores
 
 
 def _request_errors(run: ArmRun, requests: Sequence[Request]) -> Failure | None:

@@ -139,13 +139,14 @@ class Telemetry:
 
     wall_s: float
     server_cores: float | None = None
-    client_cores: float | None = None
+    client_cores: float | None = None  # the thread that drives the load
     foreign_cores: float | None = None  # busy, but neither our server nor our client
     stolen_cores: float | None = None  # taken by the hypervisor
     cpu_pressure: float | None = None  # PSI "some": share of the window, [0, 1]
     memory_pressure: float | None = None
     server_memory_bytes: int | None = None  # peak resident set of the launch
     frequency_hz: float | None = None
+    cores: int | None = None  # that server and client may use
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from analysis.acceptance import from_counters
 from analysis.summary import summarise, total_output_tokens
@@ -218,6 +218,7 @@ def _measure(setup: Setup, endpoint: Endpoint, arm: Arm, phase: Phase, gate: Gat
         after = setup.engine.counters(endpoint)
         counted = after.since(before) if after is not None and before is not None else None
         emitted = total_output_tokens(result.requests)
+        telemetry = replace(host.telemetry, client_cores=result.client_cpu_s / result.wall_s)
         acceptance = from_counters(counted, emitted, method_is_none=arm.point.is_baseline)
         arm.measurements.append(
             summarise(
@@ -225,7 +226,7 @@ def _measure(setup: Setup, endpoint: Endpoint, arm: Arm, phase: Phase, gate: Gat
                 result.requests,
                 result.wall_s,
                 acceptance,
-                host.telemetry,
+                telemetry,
                 max_tokens=workload.max_tokens,
             )
         )

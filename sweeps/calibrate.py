@@ -1,7 +1,6 @@
 """The load client measures itself against a canned server before it judges anyone."""
 
 import json
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -15,7 +14,6 @@ from sweeps.pace import Closed
 _STREAMS = 64
 _CHUNKS_PER_S = 100.0  # of one stream
 _CHUNKS = 50  # of one stream: half a second
-_BUSY_CORES = 0.5  # from here on the client's one thread delays what it observes
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +23,6 @@ class Calibration:
     chunks_per_cpu_s: float
     overhead_s_per_chunk: float  # CPU time of the client for one chunk
     timing_error_p99_s: float  # how late a chunk is seen, beyond the quickest one
-    cores: int  # that the client and a server beside it may use
 
 
 def calibrate() -> Calibration:
@@ -45,20 +42,7 @@ def calibrate() -> Calibration:
         chunks_per_cpu_s=chunks / result.client_cpu_s,
         overhead_s_per_chunk=result.client_cpu_s / chunks,
         timing_error_p99_s=late_s[int(0.99 * (chunks - 1))] - late_s[0],
-        cores=_usable_cores(),
     )
-
-
-def overhead_share(chunks: int, wall_s: float, calibration: Calibration) -> float:
-    """Share of a window that the client may have taken from the server, at most: [0, ...].
-
-    `chunks` events with text were read in `wall_s` seconds. The client's CPU time for them is taken as
-    lost to a server that could have used every core: their share of all cores. Once the client's thread
-    is busy for half of the window, reads wait for each other and time stamps lag: then it is the share
-    of that one core.
-    """
-    busy_cores = chunks * calibration.overhead_s_per_chunk / wall_s
-    return busy_cores if busy_cores >= _BUSY_CORES else busy_cores / calibration.cores
 
 
 def lateness_s(requests: Sequence[Request]) -> list[float]:
@@ -73,9 +57,3 @@ def lateness_s(requests: Sequence[Request]) -> list[float]:
 def _job(name: str, chunks: int) -> Job:
     body = json.dumps({"max_tokens": chunks, "chunks_per_s": _CHUNKS_PER_S}).encode()
     return Job(name, "calibration", body)
-
-
-def _usable_cores() -> int:
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1

@@ -71,7 +71,8 @@ def test_what_disturbs_any_arm_spoils_the_block(
 def test_client_share_without_a_reading() -> None:
     assert client_share(Telemetry(1.0)) is None
     assert client_share(Telemetry(1.0, client_cores=0.3)) == 0.3
-    assert client_share(Telemetry(1.0, client_cores=0.1, server_cores=0.9)) == pytest.approx(0.1)
+    assert client_share(Telemetry(1.0, client_cores=0.1, cores=4)) == pytest.approx(0.025)
+    assert client_share(Telemetry(1.0, client_cores=0.6, cores=4)) == 0.6
 
 
 def test_a_failed_candidate_does_not_spoil_the_block_for_the_others_but_a_baseline_does() -> None:
@@ -185,7 +186,7 @@ def test_lengths_that_differ_by_more_than_two_percent_are_confounded() -> None:
 def test_an_arm_stopped_early_is_compared_on_the_prompts_it_got() -> None:
     baseline = arm(BASELINE, measurement(tokens_by_prompt={"a": 100, "b": 100}))
     part = measurement(tokens_by_prompt={"a": 100})
-    assert arm_failure(arm(FAST, part, stopped_early=True), GOOD, RULES, baseline=baseline) is None
+    assert arm_failure(arm(FAST, part, stopped_at_ratio=0.4), GOOD, RULES, baseline=baseline) is None
     assert reason(arm_failure(arm(FAST, part), GOOD, RULES, baseline=baseline)) is Reason.CONFOUNDED
 
 
