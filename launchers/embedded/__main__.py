@@ -20,7 +20,7 @@ def main() -> None:
     given = _parser().parse_args()
     host = given.__dict__.get("hostnames", LOOPBACK)
     if host != LOOPBACK:
-        _end(f"embedded server: --host {host} is refused: it serves {LOOPBACK} only", 2)
+        _end(f"embedded server: error: invalid value {host} for --host: it serves {LOOPBACK} only", 2)
     params = _params(given)
     try:
         server = _xllamacpp().Server(params)
