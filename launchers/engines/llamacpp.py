@@ -173,7 +173,8 @@ def _binary_version(server: str) -> str:
 
 def refuse_argv(argv: Sequence[str]) -> None:
     """Raises UsageError for a llama-server command that would load a drafter and never draft."""
-    if DRAFT_FLAGS & set(argv) and "--spec-type" not in argv:
+    flags = {word.partition("=")[0] for word in argv}
+    if DRAFT_FLAGS & flags and "--spec-type" not in flags:
         raise UsageError(
             "a draft model without --spec-type loads and never drafts: add --spec-type draft-simple"
         )
