@@ -24,8 +24,8 @@ def main() -> None:
     params = _params(given)
     try:
         server = _xllamacpp().Server(params)
-    except RuntimeError as error:  # its cause is in the lines above, printed by the engine
-        _end(f"embedded server: {error}", 1)
+    except RuntimeError as error:
+        _end(f"embedded server: {error} The engine's lines above say why.", 1)
     signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
     print(f"embedded server: {server.listening_address}", file=sys.stderr, flush=True)  # noqa: T201
     while True:

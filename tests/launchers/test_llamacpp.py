@@ -90,8 +90,8 @@ def test_fixed_arguments_replace_the_defaults() -> None:
 def test_both_servers_take_the_same_flags() -> None:
     embedded = ENGINE.command(BASELINE, PLAIN, 8000)
     binary = LlamaCpp("/opt/llama-server").command(BASELINE, PLAIN, 8000)
-    assert embedded[:3] == (sys.executable, "-m", "launchers.embedded")
-    assert binary == ("/opt/llama-server", *embedded[3:])
+    assert embedded[:4] == (sys.executable, "-P", "-m", "launchers.embedded")
+    assert binary == ("/opt/llama-server", *embedded[4:])
 
 
 @pytest.mark.parametrize(
@@ -159,6 +159,8 @@ RuntimeError: Failed to init server, please check the input params.
         ("all fine\n", -9, True, Reason.SERVER_DIED, "SIGKILL"),
         ("all fine\n", -11, True, Reason.CRASH_UNDER_LOAD, "SIGSEGV"),
         ("all fine\n\n", 1, True, Reason.SERVER_DIED, "exit code 1: all fine"),
+        ("loading\n", None, False, Reason.START_TIMEOUT, "still running: loading"),
+        ("E failed to load a thing\nall fine\n", -9, True, Reason.SERVER_DIED, "SIGKILL"),
         ("", 1, False, Reason.START_FAILED, "the log is empty"),
         (
             "0.00.003.816 E srv  x: couldn't bind HTTP server socket, port: 1\n",
@@ -169,7 +171,7 @@ RuntimeError: Failed to init server, please check the input params.
         ),
     ],
 )
-def test_cause(log: str, exit_code: int, ready: bool, reason: Reason, evidence: str) -> None:
+def test_cause(log: str, exit_code: int | None, ready: bool, reason: Reason, evidence: str) -> None:
     named, line = ENGINE.cause(log, exit_code, ready=ready)
     assert named is reason
     assert evidence in line

@@ -42,7 +42,7 @@ def ending(run_dir: Path, argv: tuple[str, ...], port: int) -> Iterator[ProcessE
         yield endpoint
 
 
-def with_flags(port: int, *flags: str, **model: Path) -> tuple[str, ...]:
+def with_flags(port: int, *flags: str) -> tuple[str, ...]:
     return (*ENGINE.command(BASELINE, served(), port), *flags)
 
 
@@ -82,6 +82,15 @@ def test_every_method_drafts_with_the_knobs_asked_for(tmp_path: Path, point: Poi
         assert counters.draft_tokens == timings["draft_n"] > 0
         assert counters.accepted_tokens == timings["draft_n_accepted"] == sum(counters.accepted_per_position)
         assert timings["cache_n"] == 0
+
+
+def test_starts_from_any_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for shadow in ("launchers", "results"):
+        (tmp_path / shadow).mkdir()
+        (tmp_path / shadow / "__init__.py").write_text("raise SystemExit('not ours')")
+    monkeypatch.chdir(tmp_path)
+    with running(ENGINE, ProcessLauncher(tmp_path), served(), BASELINE) as endpoint:
+        assert ENGINE.is_ready(endpoint)
 
 
 def test_baseline_counts_no_drafts(tmp_path: Path) -> None:
