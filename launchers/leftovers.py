@@ -90,14 +90,10 @@ def reap(run_dir: Path, *, end: bool) -> list[Leftover]:
 
 def _group(note: Mapping[str, Any]) -> list[psutil.Process]:
     """Live processes of the noted group; none if its number now belongs to another process."""
-    if psutil.pid_exists(note["pid"]) and not _is_alive(note["pid"], note["created_at"]):
+    leader_at = _created_at(note["pid"])
+    if leader_at is not None and abs(leader_at - note["created_at"]) > START_TIME_TOLERANCE_S:
         return []
-    return [
-        process
-        for process in psutil.process_iter()
-        if _pgid(process.pid) == note["pid"]
-        and (_created_at(process.pid) or 0) >= note["created_at"] - START_TIME_TOLERANCE_S
-    ]
+    return [p for p in psutil.process_iter() if _pgid(p.pid) == note["pid"] and not _is_dead(p.pid)]
 
 
 def _end(group: list[psutil.Process]) -> None:
@@ -110,16 +106,25 @@ def _end(group: list[psutil.Process]) -> None:
 
 def _is_alive(pid: int, created_at: float | None) -> bool:
     now = _created_at(pid)
-    return now is not None and created_at is not None and abs(now - created_at) < START_TIME_TOLERANCE_S
+    if now is None or created_at is None or abs(now - created_at) > START_TIME_TOLERANCE_S:
+        return False
+    return not _is_dead(pid)
 
 
 def _created_at(pid: int) -> float | None:
-    """Start time of a live process; None if there is none (a zombie does not live)."""
+    """Start time of a process, dead but not yet collected ones included; None if there is none."""
     try:
-        process = psutil.Process(pid)
-        return None if process.status() == psutil.STATUS_ZOMBIE else process.create_time()
+        return psutil.Process(pid).create_time()
     except psutil.NoSuchProcess:
         return None
+
+
+def _is_dead(pid: int) -> bool:
+    """Gone, or dead and not yet collected."""
+    try:
+        return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return True
 
 
 def _pgid(pid: int) -> int | None:

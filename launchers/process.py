@@ -34,7 +34,7 @@ class ProcessEndpoint:
 
     def exit_code(self) -> int | None:
         assert self._guard.stdout is not None
-        if self._exit_code is None and select.select([self._guard.stdout], [], [], 0)[0]:
+        if self._exit_code is None and _is_readable(self._guard.stdout.fileno()):
             word, _, code = self._guard.stdout.readline().decode().partition(" ")
             # Nothing but end-of-file: the guard itself was killed, and the server with it or not.
             self._exit_code = int(code) if word == "exited" else -signal.SIGKILL
@@ -80,6 +80,12 @@ class ProcessLauncher:
             finally:
                 endpoint.end()
                 self._servers.ended(started, endpoint.exit_code())
+
+
+def _is_readable(fd: int) -> bool:
+    poll = select.poll()  # select() refuses descriptors above 1023, which a load client reaches
+    poll.register(fd, select.POLLIN)
+    return bool(poll.poll(0))
 
 
 def _guard(launch: Launch) -> subprocess.Popen[bytes]:

@@ -15,7 +15,7 @@ import psutil
 from results.records import Telemetry
 
 PERIOD_S = 0.2
-PIDS_PERIOD_S = 1.0  # finding children reads all of /proc: seldom enough to cost nothing
+PIDS_PERIOD_S = 5.0  # finding children reads all of /proc: seldom enough to cost nothing
 PRESSURE = Path("/proc/pressure")
 
 
@@ -47,6 +47,7 @@ class HostWindow:
     ) -> None:
         self._stop.set()
         self._thread.join()
+        self._pids_due_s = 0.0
         self._sample()
         self._telemetry = self._summary(_Host())
 

@@ -20,12 +20,12 @@ def main() -> None:
     given = _parser().parse_args()
     host = given.__dict__.get("hostnames", LOOPBACK)
     if host != LOOPBACK:
-        _end(f"embedded server: --host {host} is refused: it serves {LOOPBACK} only", 2)
+        _end(f"embedded server: error: invalid value {host} for --host: it serves {LOOPBACK} only", 2)
     params = _params(given)
     try:
         server = _xllamacpp().Server(params)
-    except RuntimeError as error:  # its cause is in the lines above, printed by the engine
-        _end(f"embedded server: {error}", 1)
+    except RuntimeError as error:
+        _end(f"embedded server: {error} The engine's lines above say why.", 1)
     signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
     print(f"embedded server: {server.listening_address}", file=sys.stderr, flush=True)  # noqa: T201
     while True:

@@ -119,7 +119,7 @@ class LlamaCpp:
             raise UsageError(f"the embedded server has no flag {flag}{hint}")
 
     def command(self, point: Point, served: Served, port: int) -> tuple[str, ...]:
-        program = [sys.executable, "-m", "launchers.embedded"] if self._is_embedded else [self._server]
+        program = [sys.executable, "-P", "-m", "launchers.embedded"] if self._is_embedded else [self._server]
         address: dict[str, KnobValue] = {
             "--model": str(Path(served.model).resolve()),
             "--host": LOOPBACK,
@@ -129,7 +129,11 @@ class LlamaCpp:
 
     def environment(self, point: Point, served: Served) -> Mapping[str, str]:
         # On an assertion ggml would start a debugger on itself before it dies.
-        return {"GGML_NO_BACKTRACE": "1", **served.env}
+        variables = {"GGML_NO_BACKTRACE": "1"}
+        if self._is_embedded:  # our packages, from wherever the tool itself has them
+            paths = [str(Path(__file__).parents[2]), *os.environ.get("PYTHONPATH", "").split(os.pathsep)]
+            variables["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
+        return {**variables, **served.env}
 
     def is_ready(self, endpoint: Endpoint) -> bool:
         return is_ok(f"{endpoint.base_url}/health")
@@ -199,7 +203,8 @@ def _binary_version(server: str) -> str:
 
 def refuse_argv(argv: Sequence[str]) -> None:
     """Raises UsageError for a llama-server command that would load a drafter and never draft."""
-    if DRAFT_FLAGS & set(argv) and "--spec-type" not in argv:
+    flags = {word.partition("=")[0] for word in argv}
+    if DRAFT_FLAGS & flags and "--spec-type" not in flags:
         raise UsageError(
             "a draft model without --spec-type loads and never drafts: add --spec-type draft-simple"
         )
@@ -239,17 +244,18 @@ def _arguments(flags: Mapping[str, KnobValue]) -> list[str]:
 
 
 def _check_model(props: Mapping[str, Any], served: Served) -> None:
-    if Path(props["model_path"]).resolve() != Path(served.model).resolve():
-        raise MeasurementInvalid(Reason.WRONG_SERVER, f"serves {props['model_path']}, not {served.model}")
+    model = props.get("model_path")
+    if model is None or Path(model).resolve() != Path(served.model).resolve():
+        raise MeasurementInvalid(Reason.WRONG_SERVER, f"serves {model}, not {served.model}")
 
 
 def _check_speculation(point: Point, slots: Sequence[Mapping[str, Any]], log: str) -> None:
     """A drafter that cannot be used leaves a healthy server with speculation off."""
-    on = [slot["id"] for slot in slots if slot["speculative"]]
+    on = [slot["id"] for slot in slots if slot.get("speculative")]
     if point.is_baseline and on:
         raise MeasurementInvalid(Reason.IGNORED_SETTING, f"--spec-type none, but slots {on} speculate")
     if not point.is_baseline and len(on) < len(slots):
-        off = [slot["id"] for slot in slots if not slot["speculative"]]
+        off = [slot["id"] for slot in slots if not slot.get("speculative")]
         evidence = line_with("failed to initialize speculative decoding", log) or "no reason in the log"
         raise MeasurementInvalid(Reason.NOT_SPECULATING, f"slots {off} do not speculate: {evidence}")
 

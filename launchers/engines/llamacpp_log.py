@@ -68,13 +68,15 @@ def _number(text: str) -> KnobValue:
 
 
 # In the order of precedence; the first line that matches is the root, later ones only pass it on.
-CAUSES: tuple[tuple[str, Reason], ...] = (
+CRASHES: tuple[tuple[str, Reason], ...] = (
+    (r"insufficient memory|out of memory|failed to allocate|unable to allocate|bad_alloc", Reason.START_OOM),
+    (r"GGML_ASSERT\(.*failed|terminate called|GGML_ABORT", Reason.CRASH_UNDER_LOAD),
+)
+START_FAILURES: tuple[tuple[str, Reason], ...] = (
     (r"unrecognized arguments|invalid argument|unknown argument|error: argument", Reason.UNSUPPORTED_FLAG),
     (r"has no attribute .*this tuner needs|cannot import xllamacpp", Reason.UNSUPPORTED_FLAG),
     (r"error: invalid value|error while handling argument", Reason.CONFIG_REJECTED),
     (r"couldn't bind|[Aa]ddress already in use", Reason.WRONG_SERVER),
-    (r"insufficient memory|out of memory|failed to allocate|unable to allocate|bad_alloc", Reason.START_OOM),
-    (r"GGML_ASSERT\(.*failed|terminate called|GGML_ABORT", Reason.CRASH_UNDER_LOAD),
     (r"gguf_init_from|not within the file bounds|error loading model|failed to load", Reason.START_FAILED),
     (r"failed to initialize speculative decoding", Reason.NOT_SPECULATING),
 )
@@ -84,13 +86,15 @@ ECHOES = re.compile(r"exiting due to|cleaning up before exit|Failed to init serv
 
 def cause_from_log(log: str, exit_code: int | None, *, ready: bool) -> tuple[Reason, str]:
     """The reason a server ended, and the line that shows it."""
-    for pattern, reason in CAUSES:
+    for pattern, reason in CRASHES if ready else CRASHES + START_FAILURES:
         if line := line_with(pattern, log):
             return _when(reason, ready), line
     if exit_code is not None and exit_code < 0:
         return _signalled(exit_code, ready)
     told = [line for line in log.splitlines() if not ECHOES.search(line)]
     last = PREFIX.sub("", told[-1]) if told else "the log is empty"
+    if exit_code is None:
+        return (Reason.HANG if ready else Reason.START_TIMEOUT), f"still running: {last}"
     return (Reason.SERVER_DIED if ready else Reason.START_FAILED), f"exit code {exit_code}: {last}"
 
 
