@@ -175,7 +175,7 @@ class _Connection(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         lost_s = clock()
-        self._pool.drain()
+        self._pool.drain()  # what was read before counts before
         self._pool.connections.discard(self)
         exchange, self._exchange = self._exchange, None
         if self._pool.closed:

@@ -137,7 +137,7 @@ class _Load:
             if clock() >= self._deadline_s:
                 self._stopped_early = True
                 return
-            if not self._end_if_stalled():
+            if not await self._end_if_stalled():
                 await self._wait_until(min(next_send_s, self._deadline_s, self._stall_s))
 
     def close(self) -> None:
@@ -182,10 +182,11 @@ class _Load:
         self._sent += 1
         return now_s
 
-    def _end_if_stalled(self) -> bool:
+    async def _end_if_stalled(self) -> bool:
         """End every open request if none had a token for the stall timeout."""
         if clock() < self._stall_s:
             return False
+        await asyncio.sleep(0)  # if it was this process that slept, what came meanwhile is read first
         self._pool.drain()
         last_s = max((exchange.last_text_s for exchange in self._pool.open), default=clock())
         self._stall_s = max(self._progress_s, last_s) + self._stall_timeout_s

@@ -5,6 +5,7 @@ import os
 import signal
 import socket
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -78,7 +79,9 @@ def test_a_body_may_end_with_the_connection(head: bytes) -> None:
 
 
 def test_done_ends_a_body_without_a_marked_end() -> None:
-    assert ask_one(SSE_HEAD + b"\r\n", BODY, end=End.HOLD).error is None
+    result = ask(Answer([SSE_HEAD + b"\r\n", BODY], End.HOLD))
+    assert (result.stalled, result.requests[0].error) == (False, None)
+    assert result.wall_s < 20  # the stall timeout was not what ended it
 
 
 def test_times_are_in_order() -> None:
@@ -160,10 +163,12 @@ def test_a_connection_closed_while_idle_costs_no_request() -> None:
     assert not failures(ask(silent_close, count=30))
 
 
-def test_bytes_that_nobody_asked_for_spoil_the_connection_and_not_the_next_request() -> None:
-    with scripted_server(Answer([*GOOD.parts, b"HTTP/1.1 200 OK\r\n"], End.KEEP), GOOD) as server:
-        result = drive(Target(server.url, PATH), jobs(4), Replay([0.0, 0.3, 0.3, 0.3]))
-        assert not failures(result)
+@pytest.mark.parametrize("parts", [[*GOOD.parts, b"HTTP"], [GOOD.parts[0] + b"HTTP/1.1 200 OK\r\n"]])
+def test_bytes_that_nobody_asked_for_spoil_the_connection_and_no_request(parts: list[bytes]) -> None:
+    with scripted_server(Answer(parts, End.KEEP)) as server:
+        result = drive(Target(server.url, PATH), jobs(2), Replay([0.0, 0.5]))
+        assert server.connections == 2
+    assert not failures(result)
 
 
 def failures(result: LoadResult) -> list[str]:
@@ -222,11 +227,42 @@ def test_a_stream_that_said_done_is_whole_though_the_server_hangs_then() -> None
     assert not failures(result)
 
 
+def canned_job(tokens: int, per_s: float) -> Job:
+    return Job("p", "c", json.dumps({"max_tokens": tokens, "chunks_per_s": per_s}).encode())
+
+
 def test_slow_tokens_are_no_stall() -> None:
-    body = b'{"max_tokens": 13, "chunks_per_s": 10}'
     with canned_server() as url:
-        drive(Target(url, PATH), [Job("warm-up", "c", b'{"max_tokens": 1}')], Closed(1))
-        result = drive(Target(url, PATH), [Job("p", "c", body)], Closed(1), stall_timeout_s=1.0)
+        drive(Target(url, PATH), [canned_job(1, 100)], Closed(1))  # until the server is up
+        result = drive(Target(url, PATH), [canned_job(13, 10)], Closed(1), stall_timeout_s=1.0)
+    assert (result.stalled, failures(result)) == (False, [])
+
+
+def test_tokens_of_any_stream_put_the_stall_off() -> None:
+    silent, short = canned_job(1, 0.01), canned_job(1, 3)
+    with canned_server() as url:
+        drive(Target(url, PATH), [canned_job(1, 100)], Closed(1))
+        result = drive(Target(url, PATH), [silent, *[short] * 4], Closed(2), stall_timeout_s=0.9)
+    assert [r.error for r in result.requests] == ["stalled: no token for 0.9 s", None, None, None, None]
+
+
+def test_a_pause_without_requests_is_no_stall() -> None:
+    with canned_server() as url:
+        drive(Target(url, PATH), [canned_job(1, 100)], Closed(1))
+        pace = Replay([0.0, 1.2])
+        result = drive(Target(url, PATH), [canned_job(1, 5)] * 2, pace, stall_timeout_s=0.9)
+    assert (result.stalled, failures(result)) == (False, [])
+
+
+def test_time_that_the_client_itself_lost_is_no_stall() -> None:
+    def slow(request: Request) -> bool:
+        time.sleep(0.8)
+        return True
+
+    with canned_server() as url:
+        drive(Target(url, PATH), [canned_job(1, 100)], Closed(1))
+        load = [canned_job(1, 100), canned_job(60, 40)]
+        result = drive(Target(url, PATH), load, Closed(2), stall_timeout_s=0.7, on_request=slow)
     assert (result.stalled, failures(result)) == (False, [])
 
 
