@@ -54,8 +54,8 @@ def test_a_block_needs_its_baseline() -> None:
         ({"foreign_cores": 0.11}, Reason.HOST_PRESSURE),
         ({"stolen_cores": 0.06}, Reason.HOST_PRESSURE),
         ({"memory_pressure": 0.06}, Reason.HOST_PRESSURE),
-        ({"client_cores": 0.03, "server_cores": 1.0}, Reason.CLIENT_OVERHEAD),
-        ({"client_cores": 0.03, "server_cores": 2.0}, None),
+        ({"client_cores": 0.03, "cores": 1}, Reason.CLIENT_OVERHEAD),
+        ({"client_cores": 0.03, "cores": 2}, None),
     ],
 )
 @pytest.mark.parametrize("disturbed", [BASELINE, FAST])
