@@ -35,6 +35,7 @@ class FakeEngine:
     """
 
     name = "fake"
+    speculative_settings = frozenset({"n", "m"})
 
     def __init__(
         self,
@@ -116,6 +117,9 @@ class FakeEngine:
             total(page, f"fake:{name}_total") or 0 for name in ("drafts", "draft_tokens", "accepted")
         )
         return SpecCounters(drafts, draft_tokens, accepted)
+
+    def admission(self, endpoint: Endpoint) -> tuple[int, int] | None:
+        return None
 
     def reset_cache(self, endpoint: Endpoint) -> bool:
         return ask("POST", f"{endpoint.base_url}/reset").ok

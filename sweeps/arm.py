@@ -5,15 +5,27 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from analysis.acceptance import from_counters
-from analysis.summary import summarise, total_output_tokens
+from analysis.summary import capacity_limited, summarise, total_output_tokens
 from launchers.engines.engine import Engine, Served
 from launchers.launcher import Endpoint, Launch, Launcher
 from launchers.port import free_port
 from launchers.telemetry import HostWindow
 from results.errors import LaunchFailed, MeasurementInvalid
 from results.reasons import Reason
-from results.records import ArmRun, Cell, Failure, KnobValue, Measurement, Phase, Point, Request
+from results.records import (
+    ArmRun,
+    Cell,
+    Failure,
+    KnobValue,
+    Measurement,
+    Phase,
+    Point,
+    Request,
+    SpecCounters,
+    Telemetry,
+)
 from results.store import RunFolder
+from sweeps.admission import AdmissionWatch
 from sweeps.calibrate import Calibration
 from sweeps.load import Job, LoadResult, Target, drive, job
 from sweeps.pace import Closed, Pace
@@ -196,44 +208,65 @@ def _warm_up(setup: Setup, endpoint: Endpoint, arm: Arm) -> None:
     began = time.monotonic()
     tokens = min(WARM_UP_TOKENS, setup.sweep.workload.max_tokens)
     jobs = [setup.job(prompt, tokens) for prompt in setup.warm_up]
-    result = drive(_target(setup, endpoint), jobs, Closed(1), stall_timeout_s=_stall_timeout_s(setup))
+    result = drive(
+        _target(setup, endpoint), jobs, Closed(1), stall_timeout_s=setup.sweep.patience.stall_timeout_s
+    )
     _raise_if_dead(setup, endpoint, result)
     setup.engine.reset_cache(endpoint)
     arm.warm_up_s = time.monotonic() - began
 
 
 def _measure(setup: Setup, endpoint: Endpoint, arm: Arm, phase: Phase, gate: Gate | None) -> None:
-    workload = setup.sweep.workload
     for cell, pace, prompts in setup.windows(phase):
-        jobs = [setup.job(prompt, prompt.max_tokens or workload.max_tokens) for prompt in prompts]
+        jobs = [setup.job(p, p.max_tokens or setup.sweep.workload.max_tokens) for p in prompts]
         before = setup.engine.counters(endpoint)
         began = time.monotonic()
-        with HostWindow(endpoint.pids) as host:
+        with HostWindow(endpoint.pids) as host, _admission(setup, endpoint, pace) as admission:
             result = drive(
-                _target(setup, endpoint), jobs, pace, stall_timeout_s=_stall_timeout_s(setup), on_request=gate
+                _target(setup, endpoint),
+                jobs,
+                pace,
+                stall_timeout_s=setup.sweep.patience.stall_timeout_s,
+                on_request=gate,
             )
         arm.measured_s += time.monotonic() - began
         arm.requests[cell] = result.requests
         _raise_if_dead(setup, endpoint, result)
-        after = setup.engine.counters(endpoint)
-        counted = after.since(before) if after is not None and before is not None else None
-        emitted = total_output_tokens(result.requests)
+        queued = capacity_limited(admission.running, admission.waiting, pace.concurrency)
+        if queued is not None:
+            raise MeasurementInvalid(queued.reason, f"{cell.label}: {queued.evidence}")
+        counted = _counted(before, setup.engine.counters(endpoint))
         telemetry = replace(host.telemetry, client_cores=result.client_cpu_s / result.wall_s)
-        acceptance = from_counters(counted, emitted, method_is_none=arm.point.is_baseline)
-        arm.measurements.append(
-            summarise(
-                cell,
-                result.requests,
-                result.wall_s,
-                acceptance,
-                telemetry,
-                max_tokens=workload.max_tokens,
-            )
-        )
+        arm.measurements.append(_summary(setup, arm, cell, result, counted, telemetry))
         setup.engine.reset_cache(endpoint)
         if result.stopped_early and gate is not None:
             arm.stopped_at_ratio = gate.speed_ratio
             return
+
+
+def _admission(setup: Setup, endpoint: Endpoint, pace: Pace) -> AdmissionWatch:
+    """One request at a time never waits: the server is not bothered then."""
+    one_at_a_time = pace.concurrency == 1
+    return AdmissionWatch(lambda: None if one_at_a_time else setup.engine.admission(endpoint))
+
+
+def _counted(before: SpecCounters | None, after: SpecCounters | None) -> SpecCounters | None:
+    return None if before is None or after is None else after.since(before)
+
+
+def _summary(
+    setup: Setup, arm: Arm, cell: Cell, result: LoadResult, counted: SpecCounters | None, host: Telemetry
+) -> Measurement:
+    emitted = total_output_tokens(result.requests)
+    acceptance = from_counters(counted, emitted, method_is_none=arm.point.is_baseline)
+    return summarise(
+        cell,
+        result.requests,
+        result.wall_s,
+        acceptance,
+        host,
+        max_tokens=setup.sweep.workload.max_tokens,
+    )
 
 
 def _raise_if_dead(setup: Setup, endpoint: Endpoint, result: LoadResult) -> None:
@@ -264,7 +297,3 @@ def _cause(setup: Setup, endpoint: Endpoint, *, ready: bool) -> tuple[Reason, st
 def _target(setup: Setup, endpoint: Endpoint) -> Target:
     chat = setup.sweep.workload.endpoint == "chat"
     return Target(endpoint.base_url, "/v1/chat/completions" if chat else "/v1/completions", {})
-
-
-def _stall_timeout_s(setup: Setup) -> float:
-    return setup.sweep.patience.stall_timeout_s

@@ -60,6 +60,11 @@ class Plan:
         )
 
 
+def _warm_up_prompt(prompts: Sequence[Prompt], measured: int) -> Prompt:
+    """The shortest that is not measured, since its answer is thrown away; if all are, the shortest."""
+    return min(prompts[measured:] or prompts, key=prompts_of.estimate_tokens)
+
+
 def _hash(prompts: PromptsByClass) -> str:
     return prompts_of.prompt_set_hash([p for of_class in prompts.values() for p in of_class])
 
@@ -83,8 +88,7 @@ def prepare(sweep: Sweep) -> Plan:
             Phase.SEARCH: {c: p[:count] for c, p in tuning.items()},
             Phase.CONFIRM: {c: p[:count] for c, p in validation.items()},
         },
-        # the last one of each class: measured only if the user asks for every prompt there is
-        warm_up=[prompts[-1] for prompts in tuning.values()],
+        warm_up=[_warm_up_prompt(prompts, count) for prompts in tuning.values()],
     )
 
 

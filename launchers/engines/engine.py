@@ -47,6 +47,10 @@ class Engine(Protocol):
 
     name: str
 
+    @property
+    def speculative_settings(self) -> frozenset[str]:
+        """Names in `ReadBack.effective` that only speculation sets; all others are equal in both arms."""
+
     def version(self) -> str:
         """Version of the engine that will be launched, without launching it."""
 
@@ -97,6 +101,9 @@ class Engine(Protocol):
 
     def counters(self, endpoint: Endpoint) -> SpecCounters | None:
         """Speculation counters now; None if the server has none."""
+
+    def admission(self, endpoint: Endpoint) -> tuple[int, int] | None:
+        """Requests (running, waiting) inside the server now; None if it does not tell."""
 
     def reset_cache(self, endpoint: Endpoint) -> bool:
         """Forget cached prefixes; False if this engine cannot."""

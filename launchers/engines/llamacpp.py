@@ -30,6 +30,8 @@ DRAFTS = "llamacpp:spec_decode_num_drafts_total"
 DRAFT_TOKENS = "llamacpp:spec_decode_num_draft_tokens_total"
 ACCEPTED = "llamacpp:spec_decode_num_accepted_tokens_total"
 ACCEPTED_PER_POSITION = "llamacpp:spec_decode_num_accepted_tokens_per_pos_total"
+RUNNING = "llamacpp:requests_processing"
+WAITING = "llamacpp:requests_deferred"
 TIMINGS = ("draft_n", "draft_n_accepted", "predicted_n", "predicted_ms", "prompt_n", "prompt_ms", "cache_n")
 # Set by the tool itself, or by the Point: never by the user's fixed arguments.
 OURS = {"--model", "--port", "--host", "--metrics", "--slots", "--props", "--verbosity"}
@@ -41,6 +43,7 @@ class LlamaCpp:
     """Engine `llamacpp`. `server` is "embedded" or the path of a llama-server binary."""
 
     name = "llamacpp"
+    speculative_settings = frozenset({"method", "key_only", *rules.KNOB_NAMES})
 
     def __init__(self, server: str = EMBEDDED) -> None:
         self._server = server
@@ -165,6 +168,11 @@ class LlamaCpp:
         if drafts is None or draft_tokens is None or accepted is None:
             return None
         return SpecCounters(drafts, draft_tokens, accepted, by_position(page, ACCEPTED_PER_POSITION))
+
+    def admission(self, endpoint: Endpoint) -> tuple[int, int] | None:
+        page = fetch_samples(f"{endpoint.base_url}/metrics") or []
+        running, waiting = total(page, RUNNING), total(page, WAITING)
+        return None if running is None or waiting is None else (running, waiting)
 
     def reset_cache(self, endpoint: Endpoint) -> bool:
         """Erases every slot; the server allows it only with --slot-save-path.

@@ -93,6 +93,11 @@ METHODS: Mapping[str, Method] = {
 }
 
 
+KNOB_NAMES = frozenset(
+    name for m in METHODS.values() for name in (*(knob.name for knob in m.knobs), *m.fixed)
+)
+
+
 def method_of(point: Point) -> Method:
     """Raises UsageError for a method this tool does not know."""
     if point.method not in METHODS:

@@ -207,9 +207,8 @@ def test_taken_port_is_named(tmp_path: Path) -> None:
         with ProcessLauncher(tmp_path).start(other) as late:
             wait_for(lambda: late.exit_code() is not None)
             assert not late.owns_port()
-            assert ENGINE.cause(other.log_path.read_text(), late.exit_code(), ready=False)[0] is (
-                Reason.WRONG_SERVER
-            )
+            named, evidence = ENGINE.cause(other.log_path.read_text(), late.exit_code(), ready=False)
+            assert named is Reason.WRONG_SERVER, evidence
         assert endpoint.owns_port()
 
 
