@@ -152,26 +152,15 @@ class StreamParser:
         try:
             event = _decode(payload)
         except (msgspec.MsgspecError, RecursionError):
-            self._take_odd_payload(at_s, payload)
-        else:
-            self._take_event(at_s, event, payload)
-
-    def _take_odd_payload(self, at_s: float, payload: bytes) -> None:
-        """[DONE], fields of unexpected types, or no JSON at all."""
-        if payload.strip() == _DONE:
-            self.done = True
-        elif isinstance(found := _loads(payload), dict):
-            self._take_event(at_s, _lenient_event(found), payload)
-        else:
-            self._fail(f"malformed event: {_decoded(payload)}")
-
-    def _take_event(self, at_s: float, event: _Event, payload: bytes) -> None:
+            event = self._odd_event(payload)
         carried = False
         for choice in event.choices or ():
-            if choice.delta is not None:
-                carried |= self._take_delta(choice.delta)
+            if choice.delta is not None and self._take_delta(choice.delta):
+                carried = True
             if choice.text:
-                carried = self._take_text(self._text, "text", choice.text)
+                self._text.append(choice.text)
+                self._channels["text"] = None
+                carried = True
             if choice.finish_reason:
                 self._take_finish(choice.finish_reason)
         if carried:
@@ -183,24 +172,35 @@ class StreamParser:
         if event.error or not (event.choices or event.usage):
             self._take_error(payload)
 
+    def _odd_event(self, payload: bytes) -> _Event:
+        """[DONE], fields of unexpected types, or no JSON at all."""
+        found = _loads(payload)
+        if payload.strip() == _DONE:
+            self.done = True
+        elif not isinstance(found, dict):
+            self._fail(f"malformed event: {_decoded(payload)}")
+        return _lenient_event(_mapping(found))
+
     def _take_delta(self, delta: _Delta) -> bool:
+        """Keep its text; whether it carried any."""
         carried = False
         if delta.content:
-            carried = self._take_text(self._text, "content", delta.content)
-        if delta.reasoning_content:
-            carried = self._take_text(self._reasoning, "reasoning_content", delta.reasoning_content)
-        if delta.reasoning:  # some servers send the same text under both keys
-            text = "" if delta.reasoning == delta.reasoning_content else delta.reasoning
-            carried = self._take_text(self._reasoning, "reasoning", text)
-        if delta.tool_calls and bytes(delta.tool_calls) not in (b"null", b"[]"):
+            self._text.append(delta.content)
+            self._channels["content"] = None
             carried = True
+        if delta.reasoning_content:
+            self._reasoning.append(delta.reasoning_content)
+            self._channels["reasoning_content"] = None
+            carried = True
+        if delta.reasoning:
+            if delta.reasoning != delta.reasoning_content:  # some servers send it under both keys
+                self._reasoning.append(delta.reasoning)
+            self._channels["reasoning"] = None
+            carried = True
+        if delta.tool_calls and bytes(delta.tool_calls) not in (b"null", b"[]"):
             self._channels["tool_calls"] = None
+            carried = True
         return carried
-
-    def _take_text(self, parts: list[str], channel: str, text: str) -> bool:
-        parts.append(text)
-        self._channels[channel] = None
-        return True
 
     def _take_finish(self, reason: str) -> None:
         self.finish_reason = reason
