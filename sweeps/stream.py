@@ -45,6 +45,7 @@ class _Event(msgspec.Struct, gc=False):
     timings: msgspec.Raw = msgspec.Raw()
 
 
+_NOTHING = _Event()
 _decode = msgspec.json.Decoder(_Event).decode
 
 
@@ -91,7 +92,7 @@ class StreamParser:
     @property
     def engine_stats(self) -> dict[str, float]:
         """Numeric fields of the last top-level `timings` object (llama.cpp)."""
-        timings = _loads(bytes(self._timings))
+        timings = _loads(bytes(self._timings)) if self._timings else None
         return {k: float(v) for k, v in _mapping(timings).items() if _is_finite_number(v)}
 
     def feed(self, at_s: float, piece: bytes) -> None:
@@ -109,7 +110,7 @@ class StreamParser:
         if self._rest:
             self._take_line(self._last_s, self._rest)
         payload = b"\n".join(self._data).strip()
-        if payload == _DONE or isinstance(_loads(payload), dict):
+        if payload and (payload == _DONE or isinstance(_loads(payload), dict)):
             self._end_event(self._last_s)
         self._rest, self._data = b"", []
 
@@ -169,17 +170,19 @@ class StreamParser:
             self._take_usage(event.usage, alone=not event.choices)
         if event.timings:
             self._timings = event.timings
-        if event.error or not (event.choices or event.usage):
+        if event.error or not (event.choices or event.usage or event is _NOTHING):
             self._take_error(payload)
 
     def _odd_event(self, payload: bytes) -> _Event:
         """[DONE], fields of unexpected types, or no JSON at all."""
-        found = _loads(payload)
         if payload.strip() == _DONE:
             self.done = True
-        elif not isinstance(found, dict):
+            return _NOTHING
+        found = _loads(payload)
+        if not isinstance(found, dict):
             self._fail(f"malformed event: {_decoded(payload)}")
-        return _lenient_event(_mapping(found))
+            return _NOTHING
+        return _lenient_event(found)
 
     def _take_delta(self, delta: _Delta) -> bool:
         """Keep its text; whether it carried any."""
