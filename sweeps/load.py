@@ -10,7 +10,7 @@ import resource
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
@@ -33,7 +33,8 @@ _LONGEST_WAIT_S = 3600.0
 class LoadResult:
     """What one window of load gave."""
 
-    requests: tuple[Request, ...]  # in the order they were sent
+    # In the order they were sent. No repr: asyncio builds one of whatever a task returns.
+    requests: tuple[Request, ...] = field(repr=False)
     wall_s: float
     client_cpu_s: float  # of the thread that drove the load, system time included
     stopped_early: bool  # on_request or the deadline ended it; what was in flight is left out

@@ -45,6 +45,7 @@ class _Event(msgspec.Struct, gc=False):
     timings: msgspec.Raw = msgspec.Raw()
 
 
+_NOTHING = _Event()
 _decode = msgspec.json.Decoder(_Event).decode
 
 
@@ -91,7 +92,7 @@ class StreamParser:
     @property
     def engine_stats(self) -> dict[str, float]:
         """Numeric fields of the last top-level `timings` object (llama.cpp)."""
-        timings = _loads(bytes(self._timings))
+        timings = _loads(bytes(self._timings)) if self._timings else None
         return {k: float(v) for k, v in _mapping(timings).items() if _is_finite_number(v)}
 
     def feed(self, at_s: float, piece: bytes) -> None:
@@ -109,7 +110,7 @@ class StreamParser:
         if self._rest:
             self._take_line(self._last_s, self._rest)
         payload = b"\n".join(self._data).strip()
-        if payload == _DONE or isinstance(_loads(payload), dict):
+        if payload and (payload == _DONE or isinstance(_loads(payload), dict)):
             self._end_event(self._last_s)
         self._rest, self._data = b"", []
 
@@ -152,26 +153,15 @@ class StreamParser:
         try:
             event = _decode(payload)
         except (msgspec.MsgspecError, RecursionError):
-            self._take_odd_payload(at_s, payload)
-        else:
-            self._take_event(at_s, event, payload)
-
-    def _take_odd_payload(self, at_s: float, payload: bytes) -> None:
-        """[DONE], fields of unexpected types, or no JSON at all."""
-        if payload.strip() == _DONE:
-            self.done = True
-        elif isinstance(found := _loads(payload), dict):
-            self._take_event(at_s, _lenient_event(found), payload)
-        else:
-            self._fail(f"malformed event: {_decoded(payload)}")
-
-    def _take_event(self, at_s: float, event: _Event, payload: bytes) -> None:
+            event = self._odd_event(payload)
         carried = False
         for choice in event.choices or ():
-            if choice.delta is not None:
-                carried |= self._take_delta(choice.delta)
+            if choice.delta is not None and self._take_delta(choice.delta):
+                carried = True
             if choice.text:
-                carried = self._take_text(self._text, "text", choice.text)
+                self._text.append(choice.text)
+                self._channels["text"] = None
+                carried = True
             if choice.finish_reason:
                 self._take_finish(choice.finish_reason)
         if carried:
@@ -180,27 +170,40 @@ class StreamParser:
             self._take_usage(event.usage, alone=not event.choices)
         if event.timings:
             self._timings = event.timings
-        if event.error or not (event.choices or event.usage):
+        if event.error or not (event.choices or event.usage or event is _NOTHING):
             self._take_error(payload)
 
+    def _odd_event(self, payload: bytes) -> _Event:
+        """[DONE], fields of unexpected types, or no JSON at all."""
+        if payload.strip() == _DONE:
+            self.done = True
+            return _NOTHING
+        found = _loads(payload)
+        if not isinstance(found, dict):
+            self._fail(f"malformed event: {_decoded(payload)}")
+            return _NOTHING
+        return _lenient_event(found)
+
     def _take_delta(self, delta: _Delta) -> bool:
+        """Keep its text; whether it carried any."""
         carried = False
         if delta.content:
-            carried = self._take_text(self._text, "content", delta.content)
-        if delta.reasoning_content:
-            carried = self._take_text(self._reasoning, "reasoning_content", delta.reasoning_content)
-        if delta.reasoning:  # some servers send the same text under both keys
-            text = "" if delta.reasoning == delta.reasoning_content else delta.reasoning
-            carried = self._take_text(self._reasoning, "reasoning", text)
-        if delta.tool_calls and bytes(delta.tool_calls) not in (b"null", b"[]"):
+            self._text.append(delta.content)
+            self._channels["content"] = None
             carried = True
+        if delta.reasoning_content:
+            self._reasoning.append(delta.reasoning_content)
+            self._channels["reasoning_content"] = None
+            carried = True
+        if delta.reasoning:
+            if delta.reasoning != delta.reasoning_content:  # some servers send it under both keys
+                self._reasoning.append(delta.reasoning)
+            self._channels["reasoning"] = None
+            carried = True
+        if delta.tool_calls and bytes(delta.tool_calls) not in (b"null", b"[]"):
             self._channels["tool_calls"] = None
+            carried = True
         return carried
-
-    def _take_text(self, parts: list[str], channel: str, text: str) -> bool:
-        parts.append(text)
-        self._channels[channel] = None
-        return True
 
     def _take_finish(self, reason: str) -> None:
         self.finish_reason = reason

@@ -1,7 +1,9 @@
 """The load client against servers that answer well, badly or not at all."""
 
+import gc
 import json
 import os
+import resource
 import signal
 import socket
 import threading
@@ -14,6 +16,7 @@ import pytest
 from results.errors import UsageError
 from results.records import Request
 from sweeps.canned import canned_server
+from sweeps.exchange import Exchange
 from sweeps.load import Job, LoadResult, Target, drive, job
 from sweeps.pace import Closed, Pace, Poisson, Replay
 from sweeps.workload import Prompt
@@ -249,7 +252,7 @@ def test_tokens_of_any_stream_put_the_stall_off() -> None:
 def test_a_pause_without_requests_is_no_stall() -> None:
     with canned_server() as url:
         drive(Target(url, PATH), [canned_job(1, 100)], Closed(1))
-        pace = Replay([0.0, 1.2])
+        pace = Replay([0.0, 1.7])
         result = drive(Target(url, PATH), [canned_job(1, 5)] * 2, pace, stall_timeout_s=0.9)
     assert (result.stalled, failures(result)) == (False, [])
 
@@ -317,6 +320,35 @@ def test_a_thousand_streams_are_seen_whole() -> None:
     assert not failures(result)
     assert sum(len(r.chunk_s) for r in result.requests) == 10_000
     assert {r.output_tokens for r in result.requests} == {10}
+
+
+def test_more_streams_than_the_soft_limit_on_open_files() -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with canned_server() as url:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (100, hard))
+        try:
+            result = drive(Target(url, PATH), [canned_job(2, 20)] * 150, Closed(150))
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    assert not failures(result)
+
+
+def test_what_a_request_needed_is_freed_when_it_has_ended() -> None:
+    alive: list[int] = []
+
+    def count(request: Request) -> bool:
+        alive.append(sum(isinstance(thing, Exchange) for thing in gc.get_objects()))
+        return True
+
+    gc.collect()
+    gc.disable()  # freed by reference counts alone
+    try:
+        with scripted_server(GOOD) as server:
+            drive(Target(server.url, PATH), jobs(40), Closed(1), on_request=count)
+    finally:
+        gc.enable()
+    assert len(alive) == 40
+    assert max(alive) <= 2
 
 
 SECRET = "sk-very-secret-key"
