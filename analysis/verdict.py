@@ -206,16 +206,17 @@ def _diverges_beyond(outputs: OutputCheck, control: OutputCheck) -> str:
 
 
 def still_open(verdicts: Sequence[Verdict]) -> list[Point]:
-    """Finalists worth a launch in the next Block: undecided, and not dominated by a BETTER one.
+    """Finalists worth a launch in the next Block: undecided, and still ahead of every BETTER one.
 
-    Dominated: its upper bound lies below the leader's lower bound; it cannot become the winner.
+    Which of two winners is the faster is not what the Blocks are planned for: once the finalist with
+    the largest estimate is BETTER, the question is answered.
     """
     leader = _leader(verdicts)
-    floor = leader.effect.low if leader and leader.effect else -math.inf
+    ahead = _estimate(leader) if leader else -math.inf
     return [
         v.point
         for v in verdicts
-        if v.kind is VerdictKind.UNDECIDED and (v.effect is None or v.effect.high >= floor)
+        if v.kind is VerdictKind.UNDECIDED and (v.effect is None or v.effect.log_ratio > ahead)
     ]
 
 

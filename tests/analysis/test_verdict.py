@@ -238,13 +238,13 @@ def test_no_configuration_beats_the_baseline_is_said_in_words() -> None:
     assert answer([WORSE]).sentence.startswith("No configuration beats the baseline.")
 
 
-def test_only_undecided_and_undominated_finalists_stay_open() -> None:
+def test_finalists_stay_open_while_undecided_and_ahead_of_every_winner() -> None:
     leader = verdict(VerdictKind.BETTER, 0.06, 0.10, "leader")
-    dominated = verdict(VerdictKind.UNDECIDED, -0.01, 0.05, "dominated")
-    rival = verdict(VerdictKind.UNDECIDED, -0.01, 0.07, "rival")
-    unseen = replace(rival, effect=None, point=Point("unseen"))
-    assert still_open([leader, dominated, rival, unseen, WORSE, SAME]) == [rival.point, unseen.point]
-    assert still_open([dominated, WORSE]) == [dominated.point]  # nobody leads yet
+    behind = verdict(VerdictKind.UNDECIDED, -0.01, 0.15, "behind")
+    ahead = verdict(VerdictKind.UNDECIDED, -0.01, 0.25, "ahead")
+    unseen = replace(ahead, effect=None, point=Point("unseen"))
+    assert still_open([leader, behind, ahead, unseen, WORSE, SAME]) == [ahead.point, unseen.point]
+    assert still_open([behind, WORSE]) == [behind.point]  # nobody has won yet
     assert still_open([INVALID]) == []
 
 
