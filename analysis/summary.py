@@ -3,6 +3,7 @@
 import math
 import re
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from itertools import pairwise
 from statistics import fmean
 
@@ -57,6 +58,54 @@ def summarise(
         tokens_by_prompt=tokens_by_prompt(good),
         acceptance=acceptance,
         telemetry=telemetry,
+    )
+
+
+def in_one_window(turns: Sequence[tuple[Sequence[Request], float]]) -> tuple[Request, ...]:
+    """Requests of several turns (with the wall time of each) as if the turns had followed without a break."""
+    moved, offset_s = [], 0.0
+    for requests, wall_s in turns:
+        moved += [_later(request, offset_s) for request in requests]
+        offset_s += wall_s
+    return tuple(moved)
+
+
+def _later(request: Request, offset_s: float) -> Request:
+    if offset_s == 0:
+        return request
+    first_byte_s = None if request.first_byte_s is None else request.first_byte_s + offset_s
+    return replace(
+        request,
+        scheduled_s=request.scheduled_s + offset_s,
+        sent_s=request.sent_s + offset_s,
+        first_byte_s=first_byte_s,
+        chunk_s=[at_s + offset_s for at_s in request.chunk_s],
+        ended_s=request.ended_s + offset_s,
+    )
+
+
+def merged_telemetry(turns: Sequence[Telemetry]) -> Telemetry:
+    """One window of several: figures averaged by wall time, memory at its peak; unknown if any is."""
+    if len(turns) == 1:
+        return turns[0]
+    wall_s = sum(t.wall_s for t in turns)
+
+    def mean(figures: Sequence[float | None]) -> float | None:
+        known = [f * t.wall_s for f, t in zip(figures, turns, strict=True) if f is not None]
+        return sum(known) / wall_s if len(known) == len(turns) else None
+
+    memory = [t.server_memory_bytes for t in turns if t.server_memory_bytes is not None]
+    return Telemetry(
+        wall_s=wall_s,
+        server_cores=mean([t.server_cores for t in turns]),
+        client_cores=mean([t.client_cores for t in turns]),
+        foreign_cores=mean([t.foreign_cores for t in turns]),
+        stolen_cores=mean([t.stolen_cores for t in turns]),
+        cpu_pressure=mean([t.cpu_pressure for t in turns]),
+        memory_pressure=mean([t.memory_pressure for t in turns]),
+        server_memory_bytes=max(memory, default=None),
+        frequency_hz=mean([t.frequency_hz for t in turns]),
+        cores=turns[0].cores,
     )
 
 

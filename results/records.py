@@ -8,6 +8,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+from itertools import zip_longest
 
 from results.reasons import Reason
 
@@ -109,6 +110,16 @@ class SpecCounters:
             self.draft_tokens - before.draft_tokens,
             self.accepted_tokens - before.accepted_tokens,
             tuple(n - e for n, e in zip(self.accepted_per_position, earlier, strict=False)),
+        )
+
+    def __add__(self, other: "SpecCounters") -> "SpecCounters":
+        """What was counted in two windows together."""
+        ours, theirs = self.accepted_per_position, other.accepted_per_position
+        return SpecCounters(
+            self.drafts + other.drafts,
+            self.draft_tokens + other.draft_tokens,
+            self.accepted_tokens + other.accepted_tokens,
+            tuple(a + b for a, b in zip_longest(ours, theirs, fillvalue=0)),
         )
 
 

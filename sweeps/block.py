@@ -2,14 +2,17 @@
 
 import random
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack
 from typing import Protocol
 
 from analysis.block import Rules, arm_failure, disturbance, judge
 from analysis.output import compare_outputs
 from results.errors import MeasurementInvalid
 from results.records import BASELINE, Block, Failure, Phase, Point
-from sweeps.arm import Arm, Gate, Setup, run_arm
+from sweeps.arm import Arm, measure, up
+from sweeps.gate import Gate, PromptKey, seconds_per_token
+from sweeps.setup import Setup, Window
 
 
 class BlockRunner(Protocol):
@@ -25,7 +28,8 @@ class Blocks:
         self._setup = setup
         self._observe = observe
         self._next = max((b.number for b in past), default=-1) + 1
-        self._reference: dict[Phase, Arm] = {}  # the latest good baseline of each phase
+        self._earlier: dict[Phase, Arm] = {}  # the latest good baseline of each phase
+        self._baseline_s: dict[PromptKey, float] = {}  # what the baseline needed per token, latest
         self._checked: set[Phase] = set()
         sweep = setup.sweep
         self._rules = Rules(
@@ -51,35 +55,71 @@ class Blocks:
     def _run(self, points: Sequence[Point], phase: Phase) -> Block:
         number, self._next = self._next, self._next + 1
         started_at = time.time()
+        chance = random.Random(f"{self._setup.sweep.seed}:{number}")
         order = [BASELINE, *points]
-        random.Random(f"{self._setup.sweep.seed}:{number}").shuffle(order)
-        earlier = self._reference.get(phase)
+        chance.shuffle(order)
+        names = {point.key: f"block{number:04d}-{i}-{point.method}" for i, point in enumerate(order)}
+        if self._setup.sweep.pairing == "together":
+            arms = self._together(order, phase, names, chance)
+        else:
+            arms = self._adjacent(order, phase, names)
+        for arm in arms:
+            self._setup.folder.write_requests(arm.name, arm.requests)
+        return self._block(number, phase, started_at, arms)
+
+    def _adjacent(self, order: Sequence[Point], phase: Phase, names: Mapping[str, str]) -> list[Arm]:
+        """One server after the other."""
         arms: list[Arm] = []
-        for place, point in enumerate(order):
-            arm = self._run_arm(point, phase, f"block{number:04d}-{place}-{point.method}")
-            arms.append(arm)
-            if (point.is_baseline and arm.failure) or (arm.stopped_at_ratio is not None and len(points) == 1):
+        for point in order:
+            with self._up(point, phase, names[point.key]) as arm:
+                arms.append(arm)
+                gate = self._gate(arm, phase)
+                for window in self._setup.windows(phase):
+                    self._measure(arm, window, gate)
+            if (point.is_baseline and arm.failure) or (arm.stopped_at_ratio is not None and len(order) == 2):
                 break  # without a baseline nothing counts; a hopeless Point needs no second one
-        return self._block(number, phase, started_at, arms, earlier)
+        return arms
 
-    def _run_arm(self, point: Point, phase: Phase, name: str) -> Arm:
+    def _together(
+        self, order: Sequence[Point], phase: Phase, names: Mapping[str, str], chance: random.Random
+    ) -> list[Arm]:
+        """All servers are up and take turns, so that a drift of the machine meets every arm alike."""
+        with ExitStack() as servers:
+            arms = [servers.enter_context(self._up(p, phase, names[p.key])) for p in order]
+            gates = {arm.name: self._gate(arm, phase) for arm in arms}
+            for window in self._setup.windows(phase):
+                for turn in window.turns():
+                    for arm in chance.sample(arms, len(arms)):
+                        self._measure(arm, turn, gates[arm.name])
+                    if _is_settled(arms):
+                        return arms
+        return arms
+
+    def _up(self, point: Point, phase: Phase, name: str) -> AbstractContextManager[Arm]:
         self._observe(phase, point)
-        reference = self._reference.get(phase)
-        gate = None
-        if phase is Phase.SEARCH and not point.is_baseline and reference is not None:
-            gate = Gate(reference.all_requests, self._setup.sweep.patience.hopeless_ratio)
-        arm = run_arm(self._setup, point, phase, name, gate, check=phase not in self._checked)
+        unchecked = phase not in self._checked
         self._checked.add(phase)
-        self._setup.folder.write_requests(name, arm.all_requests)
-        if point.is_baseline and arm.failure is None:
-            self._reference[phase] = arm
-        return arm
+        prompts = [p for window in self._setup.windows(phase) for p in window.prompts]
+        return up(self._setup, point, name, prompts if unchecked else ())
 
-    def _block(
-        self, number: int, phase: Phase, started_at: float, arms: Sequence[Arm], earlier: Arm | None
-    ) -> Block:
-        baseline = next((a for a in arms if a.point.is_baseline), None)
+    def _gate(self, arm: Arm, phase: Phase) -> Gate | None:
+        if phase is not Phase.SEARCH or arm.point.is_baseline:
+            return None
+        return Gate(self._baseline_s, self._setup.sweep.patience.hopeless_ratio)
+
+    def _measure(self, arm: Arm, window: Window, gate: Gate | None) -> None:
+        if arm.is_over:
+            return
+        for request in measure(self._setup, arm, window, gate):
+            per_token_s = seconds_per_token(request)
+            if arm.point.is_baseline and per_token_s is not None:
+                self._baseline_s[window.cell.label, request.prompt_id] = per_token_s
+
+    def _block(self, number: int, phase: Phase, started_at: float, arms: Sequence[Arm]) -> Block:
+        baseline, earlier = next((a for a in arms if a.point.is_baseline), None), self._earlier.get(phase)
         reference = baseline or earlier
+        if baseline is not None and baseline.failure is None:
+            self._earlier[phase] = baseline
         candidates = [a for a in arms if not a.point.is_baseline]
         if reference is not None:
             for arm in candidates:
@@ -99,14 +139,20 @@ class Blocks:
     def _judge_arm(self, arm: Arm, reference: Arm) -> Failure | None:
         return arm_failure(
             arm.record(),
-            arm.all_requests,
+            arm.requests,
             self._rules,
             baseline=reference.record(),
-            reference=reference.all_requests,
+            reference=reference.requests,
         )
 
     def _judge(self, arms: Sequence[Arm]) -> Failure | None:
         records = [arm.record() for arm in arms]
         if not any(arm.point.is_baseline for arm in arms):  # ended early, see `_run`
             return disturbance(records[0], self._rules)
-        return judge(records, {arm.point.key: arm.all_requests for arm in arms}, self._rules)
+        return judge(records, {arm.point.key: arm.requests for arm in arms}, self._rules)
+
+
+def _is_settled(arms: Sequence[Arm]) -> bool:
+    """Whether more turns would tell nothing: no baseline to compare with, or nothing left to compare."""
+    baseline_lives = any(arm.point.is_baseline and not arm.is_over for arm in arms)
+    return not baseline_lives or all(arm.is_over for arm in arms if not arm.point.is_baseline)

@@ -11,9 +11,9 @@ from results.errors import UsageError
 from results.records import Phase
 from results.store import RunFolder
 from sweeps import workload as prompts_of
-from sweeps.arm import Setup
 from sweeps.calibrate import Calibration
 from sweeps.pace import Pace, parse_pace
+from sweeps.setup import Setup
 from sweeps.space import Space, build_space
 from sweeps.sweep import Sweep, Workload
 from sweeps.workload import Prompt

@@ -152,6 +152,11 @@ class Sweep(_Model):
     load: list[dict[str, KnobValue]] = Field(
         default=[{"closed": 1}], min_length=1, description="paces: closed: N, poisson: RATE, replay: FILE"
     )
+    pairing: Literal["adjacent", "together"] = Field(
+        default="adjacent",
+        description="adjacent: the servers of a Block run one after the other; together: all are up and take"
+        " turns, prompt by prompt, so that drift of the machine cancels (needs memory for all of them)",
+    )
     objective: Literal["tokens_per_s", "ttft_p50_s", "tpot_p50_s", "end_to_end_p50_s"] = "tokens_per_s"
     limits: dict[str, Annotated[float, Field(gt=0)]] = Field(
         default={}, description="upper limits of the candidate, e.g. ttft_p95_s: 0.5"

@@ -1,0 +1,73 @@
+"""What all arms of a run share: engine, model, prompts, paces, and where records go."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from launchers.engines.engine import Engine, Served
+from launchers.launcher import Endpoint, Launcher
+from results.records import Cell, Phase
+from results.store import RunFolder
+from sweeps.calibrate import Calibration
+from sweeps.load import Job, Target, job
+from sweeps.pace import Pace
+from sweeps.sweep import Sweep
+from sweeps.workload import Prompt, prompt_set_hash
+
+
+@dataclass(frozen=True)
+class Window:
+    """What is sent to one arm in one go: a Cell, or one turn of it."""
+
+    cell: Cell
+    pace: Pace
+    prompts: Sequence[Prompt]
+
+    def turns(self) -> "Iterator[Window]":
+        """Prompt by prompt where one request is in flight at a time; else the whole Cell."""
+        if self.pace.concurrency != 1:
+            yield self
+            return
+        for prompt in self.prompts:
+            yield Window(self.cell, self.pace, [prompt])
+
+
+@dataclass(frozen=True)
+class Setup:
+    """All that both arms of every Block share."""
+
+    sweep: Sweep
+    engine: Engine
+    launcher: Launcher
+    served: Served
+    folder: RunFolder
+    paces: Sequence[Pace]
+    prompts: Mapping[Phase, Mapping[str, Sequence[Prompt]]]  # by class
+    warm_up: Sequence[Prompt]  # one of each class, none of them measured if there are enough
+    calibration: Calibration
+
+    def windows(self, phase: Phase) -> Iterator[Window]:
+        """The Cells of one arm-run, in order."""
+        for pace in self.paces:
+            for workload_class, prompts in self.prompts[phase].items():
+                yield Window(Cell(workload_class, str(pace)), pace, prompts)
+
+    def prompt_set(self, phase: Phase) -> str:
+        """Hash of the prompts of a phase."""
+        return prompt_set_hash([p for prompts in self.prompts[phase].values() for p in prompts])
+
+    def job(self, prompt: Prompt, max_tokens: int) -> Job:
+        """The request body of a prompt, the same for both arms."""
+        workload = self.sweep.workload
+        return job(
+            prompt,
+            model=str(self.served.model),
+            max_tokens=max_tokens,
+            sampling={"temperature": workload.temperature, "seed": self.sweep.seed, **workload.sampling},
+            extra=self.engine.request_fields(fixed_length=workload.lengths == "fixed"),
+            chat=workload.endpoint == "chat",
+        )
+
+    def target(self, endpoint: Endpoint) -> Target:
+        """Where the load goes."""
+        chat = self.sweep.workload.endpoint == "chat"
+        return Target(endpoint.base_url, "/v1/chat/completions" if chat else "/v1/completions", {})
