@@ -21,7 +21,8 @@ from results.records import AcceptanceState, ArmRun, Failure, Measurement, Reque
 REFUSED = ("connection refused", "connect call failed", "econnrefused", "actively refused", "errno 111")
 
 
-BUSY_CLIENT_CORES = 0.5
+BUSY_CLIENT_CORES = 0.5  # from here on the client delays what it observes
+FULL_SHARE = 0.9  # of the cores busy: others now cost the server time
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +30,7 @@ class Rules:
     """Limits of a usable arm-run."""
 
     min_window_s: float = 0.0
-    max_foreign_cores: float = 0.10
+    max_foreign_cores: float = 0.10  # see foreign_limit
     max_stolen_cores: float = 0.05
     max_memory_pressure: float = 0.05
     max_client_share: float = 0.02  # see client_share
@@ -93,7 +94,12 @@ def disturbance(run: ArmRun, rules: Rules) -> Failure | None:
 
 def _disturbed(telemetry: Telemetry, where: str, rules: Rules) -> Failure | None:
     readings = (
-        (Reason.HOST_PRESSURE, "cores used by others", telemetry.foreign_cores, rules.max_foreign_cores),
+        (
+            Reason.HOST_PRESSURE,
+            "cores used by others",
+            telemetry.foreign_cores,
+            foreign_limit(telemetry, rules),
+        ),
         (Reason.HOST_PRESSURE, "cores stolen", telemetry.stolen_cores, rules.max_stolen_cores),
         (Reason.HOST_PRESSURE, "memory pressure", telemetry.memory_pressure, rules.max_memory_pressure),
         (Reason.CLIENT_OVERHEAD, "client's share", client_share(telemetry), rules.max_client_share),
@@ -102,6 +108,19 @@ def _disturbed(telemetry: Telemetry, where: str, rules: Rules) -> Failure | None
         if value is not None and value > limit:
             return Failure(reason, f"{where}: {name} {value:.3f}, limit {limit:.3f}")
     return None
+
+
+def foreign_limit(telemetry: Telemetry, rules: Rules) -> float:
+    """CPU cores that others may use in a window.
+
+    On a machine that is full, a tenth of a core already makes the server's threads wait for each
+    other (measured on two cores: a third slower). With cores to spare, a quarter of them may be busy.
+    """
+    busy = (telemetry.server_cores, telemetry.client_cores, telemetry.foreign_cores)
+    cores = telemetry.cores
+    if cores is None or sum(b or 0.0 for b in busy) > FULL_SHARE * cores:
+        return rules.max_foreign_cores
+    return max(rules.max_foreign_cores, cores / 4)
 
 
 def client_share(telemetry: Telemetry) -> float | None:

@@ -128,7 +128,8 @@ class Patience(_Model):
         default=0.5, description="shortest window of one Cell that counts"
     )
     foreign_cores: Annotated[float, Field(gt=0)] = Field(
-        default=0.5, description="CPU cores used by others, above which a Block is invalid"
+        default=0.1,
+        description="CPU cores that others may use on a full machine; beyond, a Block is invalid and rerun",
     )
 
 

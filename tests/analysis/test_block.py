@@ -52,6 +52,9 @@ def test_a_block_needs_its_baseline() -> None:
     [
         ({"foreign_cores": 0.09, "stolen_cores": 0.04, "memory_pressure": 0.04}, None),
         ({"foreign_cores": 0.11}, Reason.HOST_PRESSURE),
+        ({"foreign_cores": 0.11, "server_cores": 1.9, "cores": 2}, Reason.HOST_PRESSURE),
+        ({"foreign_cores": 0.11, "server_cores": 1.9, "cores": 8}, None),
+        ({"foreign_cores": 2.1, "server_cores": 1.9, "cores": 8}, Reason.HOST_PRESSURE),
         ({"stolen_cores": 0.06}, Reason.HOST_PRESSURE),
         ({"memory_pressure": 0.06}, Reason.HOST_PRESSURE),
         ({"client_cores": 0.03, "cores": 1}, Reason.CLIENT_OVERHEAD),

@@ -1,0 +1,152 @@
+"""Blocks on the stand-in engine: real HTTP, scripted speeds and faults."""
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from launchers.fake import FakeEngine
+from launchers.fake_server import Fault
+from results.errors import MeasurementInvalid
+from results.reasons import Reason
+from results.records import BASELINE, Block, Phase, Point, TrialState
+from results.store import RunFolder
+from sweeps.block import Blocks
+from sweeps.calibrate import Calibration
+from sweeps.prepare import prepare
+from sweeps.sweep import Sweep
+from sweeps.trial import trial_of
+
+POINT = Point("fake-ngram", {"n": 4, "m": 8})
+OTHER = Point("fake-ngram", {"n": 1, "m": 4})
+PATIENT = {"min_window_s": 0, "hopeless_ratio": 0.6, "stall_timeout_s": 1, "reruns": 0}
+SMALL = {"max_tokens": 40, "prompts_per_class": 3, "classes": ["code_edit", "chat"]}
+
+
+def blocks(
+    tmp_path: Path,
+    fault: Fault | None = None,
+    speed: Callable[[Point, str], float] = lambda point, _: 300.0 if point.is_baseline else 900.0,
+    at: Point = POINT,
+    **changes: object,
+) -> Blocks:
+    content = {"engine": "fake", "workload": SMALL, "patience": PATIENT, **changes}
+    engine = FakeEngine(speed, fault=lambda point: fault if point == at else None)
+    plan = replace(prepare(Sweep.model_validate(content)), engine=engine)
+    folder = RunFolder(tmp_path / "run")
+    folder.create()
+    return Blocks(plan.setup(folder, Calibration(1e5, 1e-5, 0.0)), [], lambda phase, point: None)
+
+
+def reason_of(block: Block, point: Point = POINT) -> Reason | None:
+    arm = block.arm(point)
+    assert arm is not None
+    return arm.failure.reason if arm.failure else None
+
+
+@pytest.mark.parametrize("pairing", ["adjacent", "together"])
+def test_both_arms_are_measured_in_every_cell(tmp_path: Path, pairing: str) -> None:
+    run = blocks(tmp_path, pairing=pairing)
+    block = run([POINT], Phase.SEARCH)
+    assert block.invalid is None
+    for arm in block.arms:
+        assert [m.cell.workload_class for m in arm.measurements] == ["code_edit", "chat"]
+        assert all(m.output_tokens == 3 * 40 and m.failed == 0 for m in arm.measurements)
+    trial = trial_of(block, 1, POINT, "start", objective="tokens_per_s", limits={})
+    assert trial.state is TrialState.MEASURED
+    assert trial.log_speedup is not None
+    assert trial.log_speedup > math.log(1.5)  # scripted: 3
+
+
+@pytest.mark.parametrize("pairing", ["adjacent", "together"])
+def test_a_block_may_hold_several_finalists(tmp_path: Path, pairing: str) -> None:
+    block = blocks(tmp_path, pairing=pairing)([POINT, OTHER], Phase.CONFIRM)
+    assert {arm.point.key for arm in block.arms} == {BASELINE.key, POINT.key, OTHER.key}
+    assert block.outputs[POINT.key].identical_share == 1.0
+
+
+def test_requests_logs_and_the_control_are_kept(tmp_path: Path) -> None:
+    run = blocks(tmp_path)
+    first, second = run([POINT], Phase.SEARCH), run([OTHER], Phase.SEARCH)
+    folder = RunFolder(tmp_path / "run")
+    assert folder.blocks() == [first, second]
+    assert first.control is None
+    assert second.control is not None
+    assert second.control.identical_share == 1.0
+    for arm in first.arms:
+        assert len(folder.read_requests(arm.requests)) == 6
+        assert (folder.logs / arm.log).exists()
+
+
+@pytest.mark.parametrize("pairing", ["adjacent", "together"])
+@pytest.mark.parametrize(
+    ("fault", "reason"),
+    [
+        (Fault.REFUSES_TO_START, Reason.CONFIG_REJECTED),
+        (Fault.DIES_UNDER_LOAD, Reason.SERVER_DIED),
+        (Fault.HANGS, Reason.HANG),
+        (Fault.IGNORES_SETTING, Reason.IGNORED_SETTING),
+        (Fault.DOES_NOT_SPECULATE, Reason.NOT_SPECULATING),
+        (Fault.GARBAGE, Reason.INVALID_OUTPUT),
+        (Fault.ERROR_EVENT, Reason.REQUESTS_FAILED),
+    ],
+)
+def test_a_fault_of_one_arm_is_named_and_never_a_number(
+    tmp_path: Path, fault: Fault, reason: Reason, pairing: str
+) -> None:
+    block = blocks(tmp_path, fault, pairing=pairing)([POINT], Phase.CONFIRM)
+    assert reason_of(block) is reason
+    assert block.invalid is None
+    trial = trial_of(block, 1, POINT, "start", objective="tokens_per_s", limits={})
+    assert (trial.state, trial.log_speedup) == (TrialState.FAILED, None)
+
+
+@pytest.mark.parametrize("pairing", ["adjacent", "together"])
+def test_a_baseline_that_fails_ends_the_sweep_with_the_reason(tmp_path: Path, pairing: str) -> None:
+    patience = {**PATIENT, "reruns": 1}
+    run = blocks(tmp_path, Fault.ERROR_EVENT, at=BASELINE, pairing=pairing, patience=patience)
+    with pytest.raises(MeasurementInvalid, match="the baseline cannot be measured"):
+        run([POINT], Phase.SEARCH)
+    assert len(RunFolder(tmp_path / "run").blocks()) == 2  # the rerun is recorded as well
+
+
+@pytest.mark.parametrize("pairing", ["adjacent", "together"])
+def test_a_hopeless_point_is_stopped_early(tmp_path: Path, pairing: str) -> None:
+    slow_at_one = lambda point, _: 100.0 if point == OTHER else 600.0  # noqa: E731
+    run = blocks(tmp_path, speed=slow_at_one, pairing=pairing)
+    run([POINT], Phase.SEARCH)
+    block = run([OTHER], Phase.SEARCH)
+    arm = block.arm(OTHER)
+    assert arm is not None
+    assert arm.stopped_at_ratio is not None
+    assert arm.stopped_at_ratio < 0.6
+    assert sum(m.requests for m in arm.measurements) < 6
+    trial = trial_of(block, 1, OTHER, "start", objective="tokens_per_s", limits={})
+    assert trial.state is TrialState.HOPELESS
+    assert trial.log_speedup == pytest.approx(math.log(arm.stopped_at_ratio))
+
+
+def test_a_finalist_is_never_stopped_early(tmp_path: Path) -> None:
+    slow_at_one = lambda point, _: 100.0 if point == OTHER else 600.0  # noqa: E731
+    run = blocks(tmp_path, speed=slow_at_one)
+    run([POINT], Phase.CONFIRM)
+    arm = run([OTHER], Phase.CONFIRM).arm(OTHER)
+    assert arm is not None
+    assert not arm.stopped_early
+
+
+def test_an_unusable_block_is_run_again_then_given_up_with_its_reason(tmp_path: Path) -> None:
+    run = blocks(tmp_path, patience={**PATIENT, "min_window_s": 100, "reruns": 2})
+    with pytest.raises(MeasurementInvalid, match="window of"):
+        run([POINT], Phase.SEARCH)
+    assert [b.invalid.reason for b in RunFolder(tmp_path / "run").blocks() if b.invalid] == [Reason.TOO_SHORT] * 3
+
+
+def test_concurrent_load_reaches_its_concurrency(tmp_path: Path) -> None:
+    workload = {**SMALL, "prompts_per_class": 9, "classes": ["chat"]}
+    block = blocks(tmp_path, workload=workload, load=[{"closed": 3}], pairing="together")([POINT], Phase.CONFIRM)
+    assert block.invalid is None, block.invalid
+    for arm in block.arms:
+        assert arm.measurements[0].concurrency > 2.5
