@@ -50,7 +50,8 @@ def judge(arms: Sequence[ArmRun], requests: Mapping[str, Sequence[Request]], rul
     if baseline is None:
         return Failure(Reason.CONFOUNDED, "the Block has no baseline arm")
     own = arm_failure(baseline, requests.get(baseline.point.key, ()), rules)
-    return _first((own, *(disturbance(run, rules) for run in arms)))
+    short = _first(_too_short(m, rules) for m in baseline.measurements)
+    return _first((own, short, *(disturbance(run, rules) for run in arms)))
 
 
 def arm_failure(
@@ -216,10 +217,16 @@ def _load(measurement: Measurement, rules: Rules) -> Failure | None:
     if requested and measurement.concurrency < MIN_CONCURRENCY_SHARE * requested:
         evidence = f"{where}: {measurement.concurrency:.2f} requests in flight on average"
         return Failure(Reason.CONCURRENCY_NOT_REACHED, evidence)
-    if measurement.wall_s < rules.min_window_s:
-        evidence = f"{where}: window of {measurement.wall_s:.1f} s, minimum {rules.min_window_s:.1f} s"
-        return Failure(Reason.TOO_SHORT, evidence)
     return None
+
+
+def _too_short(measurement: Measurement, rules: Rules) -> Failure | None:
+    """Of the baseline's window alone: a candidate's is shorter because it is faster."""
+    if measurement.wall_s >= rules.min_window_s:
+        return None
+    where = measurement.cell.label
+    evidence = f"{where}: window of {measurement.wall_s:.1f} s, minimum {rules.min_window_s:.1f} s"
+    return Failure(Reason.TOO_SHORT, evidence)
 
 
 def _confounded(run: ArmRun, baseline: ArmRun, rules: Rules) -> Failure | None:
@@ -288,3 +295,13 @@ def mean_log_speedup(baseline: ArmRun, candidate: ArmRun, objective: str = "toke
     by_cell = log_speedup(baseline, candidate, objective)
     complete = by_cell and len(by_cell) == len(baseline.measurements)
     return fmean(by_cell.values()) if complete else None
+
+
+def limit_ratios(run: ArmRun, limits: Mapping[str, float]) -> dict[str, float]:
+    """log(value / limit) of the worst Cell for each limit: above 0 is broken, and so is an unknown value."""
+    found = {}
+    for name, limit in limits.items():
+        values = [figure(m, name) for m in run.measurements]
+        known = [v for v in values if v is not None]
+        found[name] = math.log(max(*known, 1e-9) / limit) if len(known) == len(values) > 0 else 1.0
+    return found

@@ -6,13 +6,14 @@ after planned numbers of Blocks; alpha is split over those looks and over the fi
 """
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from statistics import fmean
+from statistics import fmean, median
 
-from analysis.block import log_speedup, mean_log_speedup
+from analysis.block import limit_ratios, log_speedup, mean_log_speedup
 from analysis.statistics import LOOKS, look_alpha, t_interval
+from results.reasons import Reason
 from results.records import (
     ArmRun,
     Block,
@@ -79,18 +80,20 @@ def conclude(
     looks: Sequence[int] = LOOKS,
     alpha: float = ALPHA,
     same_margin: float = SAME_MARGIN,
+    limits: Mapping[str, float] | None = None,
 ) -> list[Verdict]:
     """One Verdict per finalist, in their order, from the usable confirmation Blocks.
 
     `finalists` are all that entered the confirmation, also those dropped since: alpha is split over
-    them. A finalist that failed in any usable Block is INVALID, however fast it was in the others.
+    them. A finalist that failed in any usable Block, or breaks a limit (latency -> upper bound), is
+    INVALID, however fast it is.
     """
     each = look_alpha(alpha, len(looks), len(finalists))
     found = []
     for point in finalists:
         pairs = _pairs(blocks, point)
         ratios = [mean_log_speedup(p.baseline, p.candidate, objective) for p in pairs]
-        if fault := _fault(pairs, ratios):
+        if fault := _fault(pairs, ratios) or _broken_limit(pairs, limits or {}):
             found.append(Verdict(VerdictKind.INVALID, point, None, {}, (), None, None, None, fault))
             continue
         known = [d for d in ratios if d is not None]
@@ -125,6 +128,16 @@ def _fault(pairs: Sequence[_Pair], ratios: Sequence[float | None]) -> str:
             return f"failed in Block {pair.block.number}: {failure.reason}, {failure.evidence}"
         if ratio is None:
             return f"Block {pair.block.number} does not measure every Cell in both arms"
+    return ""
+
+
+def _broken_limit(pairs: Sequence[_Pair], limits: Mapping[str, float]) -> str:
+    """The limit that the median Block breaks."""
+    for name, limit in limits.items():
+        ratios = [limit_ratios(pair.candidate, limits)[name] for pair in pairs]
+        if ratios and median(ratios) > 0:
+            value = math.exp(median(ratios)) * limit
+            return f"{Reason.LIMIT_EXCEEDED}: {name} is {value:.3g} s, the limit {limit:.3g} s"
     return ""
 
 

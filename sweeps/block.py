@@ -9,14 +9,20 @@ from typing import Protocol
 from analysis.block import Rules, arm_failure, disturbance, judge
 from analysis.output import compare_outputs
 from results.errors import MeasurementInvalid
+from results.reasons import Reason
 from results.records import BASELINE, Block, Failure, Phase, Point
 from sweeps.arm import Arm, measure, up
 from sweeps.gate import Gate, PromptKey, seconds_per_token
 from sweeps.setup import Setup, Window
 
+MAX_GIVEN_UP = 3  # Blocks in a row, each already rerun; beyond, the machine is not fit to measure on
+
 
 class BlockRunner(Protocol):
-    """Measures Points against the Baseline in one Block: all the search needs to know of servers."""
+    """Measures Points against the Baseline in one Block: all the search needs to know of servers.
+
+    Raises MeasurementInvalid when Blocks stay unusable.
+    """
 
     def __call__(self, points: Sequence[Point], phase: Phase) -> Block: ...
 
@@ -31,6 +37,7 @@ class Blocks:
         self._earlier: dict[Phase, Arm] = {}  # the latest good baseline of each phase
         self._baseline_s: dict[PromptKey, float] = {}  # what the baseline needed per token, latest
         self._checked: set[Phase] = set()
+        self._given_up = 0  # Blocks in a row that stayed invalid
         sweep = setup.sweep
         self._rules = Rules(
             min_window_s=sweep.patience.min_window_s,
@@ -41,16 +48,31 @@ class Blocks:
         )
 
     def __call__(self, points: Sequence[Point], phase: Phase) -> Block:
-        """Raises MeasurementInvalid if the Baseline itself cannot be measured."""
+        """Raises MeasurementInvalid if the Baseline or the machine cannot give a usable Block."""
         for _ in range(self._setup.sweep.patience.reruns + 1):
             block = self._run(points, phase)
             self._setup.folder.add_block(block)
             if block.invalid is None:
+                self._given_up = 0
                 return block
-        failure = block.baseline.failure if block.baseline else None
-        if failure is not None:
-            raise MeasurementInvalid(failure.reason, f"the baseline cannot be measured: {failure.evidence}")
+            if block.invalid.reason is Reason.TOO_SHORT:
+                break  # the same again would be as short
+        self._give_up(block)
         return block
+
+    def _give_up(self, block: Block) -> None:
+        """A Block that stays invalid is passed over; a failing Baseline or too many of them end the run."""
+        self._given_up += 1
+        invalid = block.invalid
+        failed = block.baseline.failure if block.baseline else None
+        if failed is not None:
+            raise MeasurementInvalid(failed.reason, f"the baseline cannot be measured: {failed.evidence}")
+        if invalid is not None and invalid.reason is Reason.TOO_SHORT:
+            remedy = "raise workload.prompts_per_class or workload.max_tokens, or lower patience.min_window_s"
+            raise MeasurementInvalid(invalid.reason, f"{invalid.evidence}: {remedy}")
+        if invalid is not None and self._given_up >= MAX_GIVEN_UP:
+            evidence = f"{self._given_up} Blocks in a row stayed unusable, the last one: {invalid.evidence}"
+            raise MeasurementInvalid(invalid.reason, evidence)
 
     def _run(self, points: Sequence[Point], phase: Phase) -> Block:
         number, self._next = self._next, self._next + 1

@@ -1,18 +1,15 @@
 """Confirmation: finalists against the Baseline on held-out prompts, looked at only when planned."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, TypedDict
 
 from analysis.verdict import conclude, next_look, still_open
-from results.errors import MeasurementInvalid
 from results.records import Block, Phase, Point, Verdict
 from sweeps.sweep import Sweep
 
 if TYPE_CHECKING:
     from sweeps.block import BlockRunner
-
-MAX_INVALID_BLOCKS = 3  # each already rerun; beyond, the machine is not fit to measure on
 
 
 class Rules(TypedDict):
@@ -22,6 +19,7 @@ class Rules(TypedDict):
     looks: tuple[int, ...]
     alpha: float
     same_margin: float
+    limits: Mapping[str, float]
 
 
 def rules_of(sweep: Sweep) -> Rules:
@@ -31,6 +29,7 @@ def rules_of(sweep: Sweep) -> Rules:
         looks=tuple(sweep.confirm.looks),
         alpha=sweep.confirm.alpha,
         same_margin=math.log1p(sweep.confirm.same_margin),
+        limits=sweep.limits,
     )
 
 
@@ -46,18 +45,14 @@ def confirm(
     """Run Blocks of the Baseline and every finalist still open until each has a verdict.
 
     `past` are confirmation Blocks of an earlier start of the same run. `go_on` is asked before each
-    Block; when it says no, what is known so far is the answer. Raises MeasurementInvalid when Blocks
-    stay unusable.
+    Block; when it says no, what is known so far is the answer.
     """
     usable = [b for b in past if b.invalid is None]
-    invalid = 0
     verdicts = conclude(usable, finalists, **rules)
     while (points := still_open(verdicts)) and next_look(len(usable), rules["looks"]) and go_on():
         block = run_block(points, Phase.CONFIRM)
         if block.invalid is None:
             usable.append(block)
-        elif (invalid := invalid + 1) >= MAX_INVALID_BLOCKS:
-            raise MeasurementInvalid(block.invalid.reason, block.invalid.evidence)
         verdicts = conclude(usable, finalists, **rules)
         on_block(len(usable), verdicts)
     return verdicts

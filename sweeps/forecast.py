@@ -1,7 +1,6 @@
 """What a sweep would do, said before anything is started."""
 
 import shlex
-from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice
 
@@ -34,7 +33,7 @@ def forecast(plan: Plan) -> Forecast:
     return Forecast(
         trials=trials,
         baseline=_command(plan, BASELINE),
-        first_trials=tuple(_command(plan, p) for p in islice(_first_points(plan), SHOWN_TRIALS)),
+        first_trials=tuple(_command(plan, p) for p in islice(iter_start_points(plan.space), SHOWN_TRIALS)),
         time=_time(plan, trials),
         sensitivity=sensitivity(plan),
     )
@@ -51,11 +50,6 @@ def sensitivity(plan: Plan) -> str:
         f"At a noise of {ASSUMED_BLOCK_NOISE:.0%} per Block, a speed-up of {first:.1%} is seen after"
         f" {confirm.looks[0]} Blocks and one of {last:.1%} after {confirm.looks[-1]} (in 8 of 10 runs)."
     )
-
-
-def _first_points(plan: Plan) -> Iterator[Point]:
-    yield from iter_start_points(plan.space)
-    yield from plan.space.points.values()
 
 
 def _command(plan: Plan, point: Point) -> str:

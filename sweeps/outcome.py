@@ -1,15 +1,16 @@
 """What a run folder says now: the same for a run that is finished, going on, or was killed."""
 
-from collections.abc import Sequence
+import shlex
+from collections.abc import Mapping, Sequence
 
 from analysis.report_input import ReportInput
 from analysis.verdict import Answer, AnswerKind, answer, conclude, next_look, percent, still_open
 from results.errors import UsageError
-from results.records import Block, Phase, Point, Trial, Verdict
+from results.records import BASELINE, Block, Phase, Trial, Verdict
 from results.store import RunFolder
 from sweeps.confirm import rules_of
 from sweeps.study import best_of, finalists
-from sweeps.sweep import Sweep, parse_sweep
+from sweeps.sweep import Sweep, is_secret, parse_sweep
 
 EXIT_CODES = {
     AnswerKind.WINNER: 0,
@@ -35,8 +36,8 @@ def read_run(folder: RunFolder) -> tuple[ReportInput, int]:
     confirmed = [b for b in blocks if b.phase is Phase.CONFIRM and b.invalid is None]
     verdicts = conclude(confirmed, points, **rules_of(sweep)) if confirmed else []
     found = answer(verdicts) if verdicts else _unconfirmed(trials)
-    best = found.winner or found.best
     sessions = folder.read_json("sessions.json").get("sessions", [])
+    ended = folder.read_json("ended.json").get("trials") == len(trials)
     report = ReportInput(
         name=sweep.name,
         trials=trials,
@@ -45,18 +46,19 @@ def read_run(folder: RunFolder) -> tuple[ReportInput, int]:
         winner=found.winner,
         headline=found.sentence,
         banner="\n".join(filter(None, [RANDOM_TOKENS if sweep.workload.random_tokens else "", found.banner])),
-        command=command_of(best.point, blocks) if best else "",
+        command=_command(found, sweep, blocks),
         environment=folder.read_json("environment.json"),
         sweep_yaml=sweep.to_yaml(),
         calibration=sessions[-1]["calibration"] if sessions else {},
         phases_s=_phases_s(blocks, sessions),
-        finished=_is_finished(verdicts, confirmed, sweep),
+        finished=_is_finished(verdicts, confirmed, sweep) or (not points and ended),
     )
     return report, EXIT_CODES[found.kind]
 
 
 def _unconfirmed(trials: Sequence[Trial]) -> Answer:
     """The answer before any confirmation Block."""
+    measured = [t for t in trials[1:] if t.log_speedup is not None]
     best = best_of(trials)
     if best is not None and best.log_speedup is not None:
         sentence = (
@@ -64,16 +66,26 @@ def _unconfirmed(trials: Sequence[Trial]) -> Answer:
             f" {percent(best.log_speedup)} against the baseline (optimistic, as the best of many is)."
         )
         return Answer(AnswerKind.UNDECIDED, None, None, sentence, (), "")
-    kind = AnswerKind.INVALID if trials[1:] else AnswerKind.UNDECIDED
-    sentence = "Nothing could be measured." if trials[1:] else "Nothing has been measured yet."
-    return Answer(kind, None, None, sentence, (), "")
+    if any(t.limits for t in measured):
+        sentence = "No configuration keeps the limits, so none beats the baseline within them."
+        return Answer(AnswerKind.NONE_BETTER, None, None, sentence, (), "")
+    if measured or not trials[1:]:
+        sentence = "Not confirmed yet." if measured else "Nothing has been measured yet."
+        return Answer(AnswerKind.UNDECIDED, None, None, sentence, (), "")
+    return Answer(AnswerKind.INVALID, None, None, "Nothing could be measured.", (), "")
 
 
-def command_of(point: Point, blocks: Sequence[Block]) -> str:
-    """The command line that last started this Point."""
-    import shlex
-
-    return next((shlex.join(arm.argv) for b in reversed(blocks) if (arm := b.arm(point))), "")
+def _command(found: Answer, sweep: Sweep, blocks: Sequence[Block]) -> str:
+    """What to run: the winner, or the baseline if nothing beats it; as it was last started."""
+    if found.kind not in (AnswerKind.WINNER, AnswerKind.NONE_BETTER):
+        return ""
+    point = found.winner.point if found.winner else BASELINE
+    argv = next((arm.argv for b in reversed(blocks) if (arm := b.arm(point))), ())
+    variables = [
+        f'{name}="${name}"' if is_secret(name) else f"{name}={shlex.quote(value)}"
+        for name, value in sweep.env.items()
+    ]
+    return " ".join([*variables, shlex.join(argv)]) if argv else ""
 
 
 def _is_finished(verdicts: Sequence[Verdict], confirmed: Sequence[Block], sweep: Sweep) -> bool:
@@ -81,13 +93,21 @@ def _is_finished(verdicts: Sequence[Verdict], confirmed: Sequence[Block], sweep:
     return bool(verdicts) and (looked_at_all or not still_open(verdicts))
 
 
-def _phases_s(blocks: Sequence[Block], sessions: Sequence[dict[str, float]]) -> dict[str, float]:
-    """Where the wall time went: servers, measurements, and the tool itself."""
+def _phases_s(blocks: Sequence[Block], sessions: Sequence[Mapping[str, float | None]]) -> dict[str, float]:
+    """Where the wall time went: servers, measurements, and the tool itself.
+
+    A start that was killed has no end: it counts until its last Block. Servers that were up together
+    are added up, so their starting may be more than the wall time; the tool's share is never below 0.
+    """
     arms = [arm for b in blocks for arm in b.arms]
     spent = {
         "starting servers": sum(a.start_s for a in arms),
         "warm-up": sum(a.warm_up_s for a in arms),
         "measuring": sum(a.measured_s for a in arms),
     }
-    wall = sum(s["ended_at"] - s["began_at"] for s in sessions)
-    return {**spent, "the tool itself": max(0.0, wall - sum(spent.values()))} if wall else spent
+    begins = [float(s["began_at"] or 0) for s in sessions]
+    wall = 0.0
+    for session, began, next_began in zip(sessions, begins, [*begins[1:], float("inf")], strict=True):
+        last_block = max((b.ended_at for b in blocks if began <= b.started_at < next_began), default=began)
+        wall += float(session["ended_at"] or last_block) - began
+    return {**spent, "the tool itself": max(0.0, wall - sum(spent.values()))}

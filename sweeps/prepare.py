@@ -15,10 +15,11 @@ from sweeps.calibrate import Calibration
 from sweeps.pace import Pace, parse_pace
 from sweeps.setup import Setup
 from sweeps.space import Space, build_space
-from sweeps.sweep import Sweep, Workload
+from sweeps.sweep import Sweep, Workload, nearest
 from sweeps.workload import Prompt
 
 RANDOM_WORDS = 120
+DEFAULT_CLASSES = ("code_edit", "chat")  # one that copies its prompt and one that does not
 
 PromptsByClass = Mapping[str, Sequence[Prompt]]
 
@@ -98,10 +99,11 @@ def _prompts(workload: Workload, seed: int) -> tuple[PromptsByClass, PromptsByCl
         return _random_prompts(workload, seed)
     if workload.files:
         return _user_prompts(workload.files, workload.classes, seed)
-    _check_classes(workload.classes, prompts_of.CLASSES)
+    classes = workload.classes or DEFAULT_CLASSES
+    _check_classes(classes, prompts_of.CLASSES)
     return (
-        {c: prompts_of.shipped(c, "tuning", None) for c in workload.classes},
-        {c: prompts_of.shipped(c, "validation", None) for c in workload.classes},
+        {c: prompts_of.shipped(c, "tuning", None) for c in classes},
+        {c: prompts_of.shipped(c, "validation", None) for c in classes},
     )
 
 
@@ -116,7 +118,7 @@ def _user_prompts(
 ) -> tuple[PromptsByClass, PromptsByClass]:
     prompts = [p for file in files for p in prompts_of.from_file(file)]
     found = tuple(dict.fromkeys(p.workload_class for p in prompts))
-    wanted = found if list(classes) == Workload().classes else classes
+    wanted = classes or found
     _check_classes(wanted, found)
     tuning, validation = prompts_of.split_prompts([p for p in prompts if p.workload_class in wanted], seed)
     return _by_class(tuning, wanted), _by_class(validation, wanted)
@@ -127,10 +129,6 @@ def _by_class(prompts: Sequence[Prompt], classes: Sequence[str]) -> PromptsByCla
 
 
 def _check_classes(wanted: Sequence[str], known: Sequence[str]) -> None:
-    from sweeps.sweep import nearest
-
-    if not wanted:
-        raise UsageError(f"workload.classes is empty: name at least one of {', '.join(known)}")
     for name in wanted:
         if name not in known:
             raise UsageError(f"workload.classes: no class {name!r}{nearest(name, known)}")

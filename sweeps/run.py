@@ -1,9 +1,10 @@
 """A whole sweep: open the run folder, search, confirm. Started again, it goes on where it ended."""
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
+from typing import Any
 
 from launchers.leftovers import reap
 from results.errors import UsageError
@@ -31,29 +32,54 @@ def run_sweep(plan: Plan, folder: RunFolder, observer: Observer, stopped: GoOn) 
     sweep = plan.sweep
     folder.create()
     with folder.locked(), _session(folder) as calibration:
-        claim(folder, sweep)
+        claim(folder, plan)
         for leftover in reap(folder.path, end=True):
             observer.note(f"ended a server left behind by an earlier start: {leftover.what}")
-        folder.write_json("environment.json", plan.environment())
         past = folder.blocks()
         clock = Clock(sweep, past)
         run_block = Blocks(plan.setup(folder, calibration), past, observer.arm)
-        trials = search(
-            plan.space, sweep, folder, run_block, observer, lambda: not stopped() and clock.may_search()
-        )
-        confirm_best(sweep, folder, trials, run_block, observer, lambda: not stopped() and clock.left_s() > 0)
+
+        def may_search() -> bool:
+            return not stopped() and clock.may_search()
+
+        def may_confirm() -> bool:
+            return not stopped() and clock.left_s() > 0
+
+        trials = search(plan.space, sweep, folder, run_block, observer, may_search)
+        confirm_best(sweep, folder, trials, run_block, observer, may_confirm)
+        if not stopped():
+            folder.write_json("ended.json", {"trials": len(trials)})  # by itself, with so many Trials
 
 
-def claim(folder: RunFolder, sweep: Sweep) -> None:
-    """Make the folder this sweep's own. Raises UsageError if it holds another sweep's records."""
-    if folder.sweep_file.exists():
+def claim(folder: RunFolder, plan: Plan) -> None:
+    """Make the folder this plan's own.
+
+    Raises UsageError if it holds records of another sweep, or measured under something else: figures
+    of different models, prompts, engines or machines are never put together.
+    """
+    environment = plan.environment()
+    if folder.trials() or folder.blocks():
         earlier = parse_sweep(folder.sweep_file.read_text(), where=str(folder.sweep_file))
-        if earlier.identity() != sweep.identity() and (folder.trials() or folder.blocks()):
+        changed = differences(folder.read_json("environment.json"), environment)
+        if earlier.identity() != plan.sweep.identity():
+            changed = ["the sweep file (only name, budget and patience may)"]
+        if changed:
             raise UsageError(
-                f"{folder.path} holds the records of another sweep (only name, budget and patience may"
-                " change): name another folder with --run, or remove this one"
+                f"{folder.path} holds the records of another sweep; what changed: {', '.join(changed)}."
+                " Name another folder with --run, or remove this one"
             )
-    folder.write_text("sweep.yaml", sweep.to_yaml())
+    folder.write_text("sweep.yaml", plan.sweep.to_yaml())
+    folder.write_json("environment.json", environment)
+
+
+def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
+    """What decides a measurement and is no longer the same, by name; unknown counts as the same."""
+    decided = [("served", "model files"), ("prompts", "prompts")]
+    found = [name for key, name in decided if key in before and before[key] != now[key]]
+    then, host = before.get("host", {}), now["host"]
+    return found + [
+        key for key in ("engine", "host", "cpu", "gpu_driver") if then.get(key, host[key]) != host[key]
+    ]
 
 
 class Clock:
@@ -124,10 +150,14 @@ def confirm_best(
 def _session(folder: RunFolder) -> Iterator[Calibration]:
     """Calibrate the client and note when this start of the run began and ended."""
     earlier = folder.read_json("sessions.json").get("sessions", [])
-    began_at = time.time()
-    calibration = calibrate()
+    began_at, calibration = time.time(), calibrate()
+
+    def note(ended_at: float | None) -> None:
+        session = {"began_at": began_at, "ended_at": ended_at, "calibration": asdict(calibration)}
+        folder.write_json("sessions.json", {"sessions": [*earlier, session]})
+
+    note(None)
     try:
         yield calibration
     finally:
-        session = {"began_at": began_at, "ended_at": time.time(), "calibration": asdict(calibration)}
-        folder.write_json("sessions.json", {"sessions": [*earlier, session]})
+        note(time.time())

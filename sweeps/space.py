@@ -110,8 +110,7 @@ def build_space(engine: Engine, served: Served, wanted: Mapping[str, Mapping[str
     asked = wanted or dict.fromkeys(known)
     for method in asked:
         if method not in known:
-            reason = "the baseline, it is always measured" if method == BASELINE_METHOD else "no method"
-            raise UsageError(f"space: {method!r} is {reason}{nearest(method, [*known])}")
+            raise UsageError(f"space: {_why_unknown(engine, served, method)}{nearest(method, [*known])}")
     methods = {m: _values(m, known, specs or {}) for m, specs in asked.items()}
     space = Space(engine, served, methods)
     combinations = sum(prod(len(v) for v in knobs.values()) for knobs in methods.values())
@@ -122,6 +121,16 @@ def build_space(engine: Engine, served: Served, wanted: Mapping[str, Mapping[str
     if not space.points:
         raise UsageError("space: no legal Point in it: " + _why_illegal(space))
     return space
+
+
+def _why_unknown(engine: Engine, served: Served, method: str) -> str:
+    if method == BASELINE_METHOD:
+        return f"{method!r} is the baseline, it is always measured"
+    try:
+        engine.check(Point(method), served)
+    except UsageError as error:
+        return str(error)
+    return f"{method!r} is no method"
 
 
 def _values(

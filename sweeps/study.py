@@ -128,11 +128,13 @@ def best_of(trials: Sequence[Trial]) -> Trial | None:
 def finalists(trials: Sequence[Trial], count: int, margin: float) -> list[Point]:
     """The best Points to confirm: those within `margin` (log ratio) of the baseline or above it.
 
-    If none is, the single best, so that "nothing beats the baseline" is stated with an interval.
+    If none is, the single best, stopped early or not, so that "nothing beats the baseline" is stated
+    with an interval.
     """
     ranked = sorted(_ranked(trials), key=_log_speedup, reverse=True)
     hopeful = [t for t in ranked if _log_speedup(t) > -margin]
-    return [t.point for t in (hopeful[:count] or ranked[:1])]
+    hopeless = sorted((t for t in trials if t.state is TrialState.HOPELESS), key=_log_speedup, reverse=True)
+    return [t.point for t in (hopeful[:count] or (ranked + hopeless)[:1])]
 
 
 def _ranked(trials: Sequence[Trial]) -> list[Trial]:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from results.errors import UsageError
 from results.records import KnobValue
@@ -84,6 +84,12 @@ class Workload(_Model):
         default=False,
         description="random words in place of prompts; every verdict is marked, since they mislead",
     )
+
+    @field_validator("thinking", mode="before")
+    @classmethod
+    def _yaml_boolean(cls, value: object) -> object:
+        """YAML reads a bare `off` as false."""
+        return {False: "off", True: "on"}.get(value, value) if isinstance(value, bool) else value
 
 
 class Budget(_Model):

@@ -4,9 +4,9 @@ import math
 from collections.abc import Mapping
 from dataclasses import replace
 
-from analysis.block import figure, log_speedup
+from analysis.block import limit_ratios, log_speedup
 from results.reasons import Reason
-from results.records import BASELINE, ArmRun, Block, Failure, Point, Trial, TrialState
+from results.records import BASELINE, Block, Failure, Point, Trial, TrialState
 
 # The Baseline is Trial 0: its speed-up over itself is 0 by definition, nothing is launched for it.
 BASELINE_TRIAL = Trial(
@@ -49,20 +49,13 @@ def trial_of(
     by_cell = log_speedup(baseline, arm, objective)
     if len(by_cell) < len(baseline.measurements):
         return replace(trial, failure=Failure(Reason.TOO_SHORT, f"{objective} is not known in every Cell"))
+    ratios = limit_ratios(arm, limits)
+    broken = [f"{name} {math.exp(r) * limits[name]:.3g} s" for name, r in ratios.items() if r > 0]
     return replace(
         trial,
         state=TrialState.MEASURED,
         log_speedup=sum(by_cell.values()) / len(by_cell),
         by_cell=by_cell,
-        limits=limit_ratios(arm, limits),
+        limits=ratios,
+        failure=Failure(Reason.LIMIT_EXCEEDED, ", ".join(broken)) if broken else None,
     )
-
-
-def limit_ratios(arm: ArmRun, limits: Mapping[str, float]) -> dict[str, float]:
-    """log(value / limit) of the worst Cell for each limit: above 0 is broken. An unknown value breaks it."""
-    found = {}
-    for name, limit in limits.items():
-        values = [figure(m, name) for m in arm.measurements]
-        known = [v for v in values if v is not None]
-        found[name] = math.log(max(max(known), 1e-9) / limit) if len(known) == len(values) else 1.0
-    return found

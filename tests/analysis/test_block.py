@@ -175,8 +175,11 @@ def test_concurrency_below_what_was_asked_for() -> None:
     )
 
 
-def test_a_window_below_the_minimum_is_too_short() -> None:
-    assert reason(arm_failure(arm(FAST, measurement(wall_s=0.9)), GOOD, RULES)) is Reason.TOO_SHORT
+def test_a_baseline_window_below_the_minimum_is_too_short() -> None:
+    short = measurement(wall_s=0.9)
+    baseline = arm(BASELINE, short)
+    assert reason(judge([baseline, arm(FAST, short)], {}, RULES)) is Reason.TOO_SHORT
+    assert reason(arm_failure(arm(FAST, short), GOOD, RULES)) is None  # faster, so shorter
 
 
 def test_lengths_that_differ_by_more_than_two_percent_are_confounded() -> None:

@@ -4,14 +4,16 @@ import math
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 
 from launchers.fake import FakeEngine
 from launchers.fake_server import Fault
+from launchers.telemetry import HostWindow
 from results.errors import MeasurementInvalid
 from results.reasons import Reason
-from results.records import BASELINE, Block, Phase, Point, TrialState
+from results.records import BASELINE, Block, Phase, Point, Telemetry, TrialState
 from results.store import RunFolder
 from sweeps.block import Blocks
 from sweeps.calibrate import Calibration
@@ -38,6 +40,10 @@ def blocks(
     folder = RunFolder(tmp_path / "run")
     folder.create()
     return Blocks(plan.setup(folder, Calibration(1e5, 1e-5, 0.0)), [], lambda phase, point: None)
+
+
+def slow_at_other(point: Point, _: str) -> float:
+    return 100.0 if point == OTHER else 600.0
 
 
 def reason_of(block: Block, point: Point = POINT) -> Reason | None:
@@ -114,8 +120,7 @@ def test_a_baseline_that_fails_ends_the_sweep_with_the_reason(tmp_path: Path, pa
 
 @pytest.mark.parametrize("pairing", ["adjacent", "together"])
 def test_a_hopeless_point_is_stopped_early(tmp_path: Path, pairing: str) -> None:
-    slow_at_one = lambda point, _: 100.0 if point == OTHER else 600.0  # noqa: E731
-    run = blocks(tmp_path, speed=slow_at_one, pairing=pairing)
+    run = blocks(tmp_path, speed=slow_at_other, pairing=pairing)
     run([POINT], Phase.SEARCH)
     block = run([OTHER], Phase.SEARCH)
     arm = block.arm(OTHER)
@@ -129,24 +134,38 @@ def test_a_hopeless_point_is_stopped_early(tmp_path: Path, pairing: str) -> None
 
 
 def test_a_finalist_is_never_stopped_early(tmp_path: Path) -> None:
-    slow_at_one = lambda point, _: 100.0 if point == OTHER else 600.0  # noqa: E731
-    run = blocks(tmp_path, speed=slow_at_one)
+    run = blocks(tmp_path, speed=slow_at_other)
     run([POINT], Phase.CONFIRM)
     arm = run([OTHER], Phase.CONFIRM).arm(OTHER)
     assert arm is not None
     assert not arm.stopped_early
 
 
-def test_an_unusable_block_is_run_again_then_given_up_with_its_reason(tmp_path: Path) -> None:
-    run = blocks(tmp_path, patience={**PATIENT, "min_window_s": 100, "reruns": 2})
-    with pytest.raises(MeasurementInvalid, match="window of"):
-        run([POINT], Phase.SEARCH)
-    assert [b.invalid.reason for b in RunFolder(tmp_path / "run").blocks() if b.invalid] == [Reason.TOO_SHORT] * 3
+def test_an_unusable_block_is_run_again_and_given_up_at_last(tmp_path: Path) -> None:
+    run = blocks(tmp_path, patience={**PATIENT, "foreign_cores": 1e-9, "reruns": 1})
+    pressed = Telemetry(1.0, foreign_cores=0.5)
+    with patch.object(HostWindow, "telemetry", pressed):
+        assert reason_of_block(run([POINT], Phase.SEARCH)) is Reason.HOST_PRESSURE
+        run([OTHER], Phase.SEARCH)
+        with pytest.raises(MeasurementInvalid, match="3 Blocks in a row stayed unusable"):
+            run([POINT], Phase.SEARCH)
+    assert len(RunFolder(tmp_path / "run").blocks()) == 6
+
+
+def reason_of_block(block: Block) -> Reason | None:
+    return block.invalid.reason if block.invalid else None
+
+
+def test_a_short_window_is_judged_on_the_baseline_alone(tmp_path: Path) -> None:
+    run = blocks(tmp_path, patience={**PATIENT, "min_window_s": 0.2})  # 0.4 s of the baseline, 0.13 s
+    assert reason_of(run([POINT], Phase.SEARCH)) is None
 
 
 def test_concurrent_load_reaches_its_concurrency(tmp_path: Path) -> None:
     workload = {**SMALL, "prompts_per_class": 9, "classes": ["chat"]}
-    block = blocks(tmp_path, workload=workload, load=[{"closed": 3}], pairing="together")([POINT], Phase.CONFIRM)
+    block = blocks(tmp_path, workload=workload, load=[{"closed": 3}], pairing="together")(
+        [POINT], Phase.CONFIRM
+    )
     assert block.invalid is None, block.invalid
     for arm in block.arms:
         assert arm.measurements[0].concurrency > 2.5

@@ -8,16 +8,19 @@ import math
 import random
 from collections.abc import Sequence
 
-import pytest
-
-from results.errors import MeasurementInvalid
 from results.reasons import Reason
 from results.records import BASELINE, Block, Failure, Phase, Point, Verdict, VerdictKind
 from sweeps.confirm import Rules, confirm
 from tests.records import CELL, arm, block
 
 POINTS = [Point("fake", {"n": n}) for n in (1, 2, 3)]
-RULES = Rules(objective="tokens_per_s", looks=(4, 8, 12, 20), alpha=0.05, same_margin=math.log(1.02))
+RULES = Rules(
+    objective="tokens_per_s",
+    looks=(4, 8, 12, 20),
+    alpha=0.05,
+    same_margin=math.log(1.02),
+    limits={},
+)
 
 
 class SimulatedServers:
@@ -95,9 +98,22 @@ def test_stopping_keeps_what_is_known() -> None:
     assert {v.kind for v in verdicts} == {VerdictKind.UNDECIDED}
 
 
-def test_blocks_that_stay_invalid_end_it_with_the_reason() -> None:
-    def runner(points: Sequence[Point], phase: Phase) -> Block:
-        return block(0, phase, [], Failure(Reason.HOST_PRESSURE, "someone compiles"))
+def test_an_invalid_block_is_not_counted() -> None:
+    servers = SimulatedServers(1, {p.key: 0.3 for p in POINTS}, 0.01)
+    spoiled = iter([True, False, True, False, False, False])
 
-    with pytest.raises(MeasurementInvalid, match="someone compiles"):
-        confirm(runner, POINTS, [], RULES)
+    def runner(points: Sequence[Point], phase: Phase) -> Block:
+        if next(spoiled):
+            return block(0, phase, [], Failure(Reason.HOST_PRESSURE, "someone compiles"))
+        return servers(points, phase)
+
+    verdicts = confirm(runner, POINTS, [], RULES)
+    assert {v.kind for v in verdicts} == {VerdictKind.BETTER}
+    assert servers.blocks == 4
+
+
+def test_a_finalist_that_breaks_a_limit_cannot_win() -> None:
+    rules = Rules(**{**RULES, "limits": {"ttft_p95_s": 0.001}})  # every record of these tests has 0.02
+    verdicts = confirm(SimulatedServers(1, {p.key: 0.3 for p in POINTS}, 0.01), POINTS, [], rules)
+    assert {v.kind for v in verdicts} == {VerdictKind.INVALID}
+    assert "LIMIT_EXCEEDED: ttft_p95_s is 0.02 s, the limit 0.001 s" in verdicts[0].why

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from analysis.verdict import AnswerKind
-from results.errors import UsageError
-from results.records import BASELINE, Phase, Point, Trial, Verdict, VerdictKind
+from results.errors import MeasurementInvalid, UsageError
+from results.records import BASELINE, Phase, Point, Trial, TrialState, Verdict, VerdictKind
 from results.store import RunFolder
 from sweeps.outcome import EXIT_CODES, read_run
 from sweeps.prepare import Plan, prepare
@@ -113,11 +113,43 @@ def test_another_sweep_may_not_use_the_folder(tmp_path: Path) -> None:
     assert folder.trials() == before
 
 
+def test_a_run_does_not_go_on_under_another_engine(tmp_path: Path) -> None:
+    _, folder = run(tmp_path, budget={"trials": 1})
+    environment = dict(folder.read_json("environment.json"))
+    folder.write_json("environment.json", {**environment, "served": {"model": "another"}})
+    with pytest.raises(UsageError, match="what changed: model files"):
+        run(tmp_path)
+
+
+def test_every_point_hopeless_is_an_answer(tmp_path: Path) -> None:
+    patience = {"min_window_s": 0, "hopeless_ratio": 0.99}
+    workload = {"max_tokens": 60, "prompts_per_class": 4}
+    space = {"fake-ngram": {"n": [8], "m": [32]}}
+    _, folder = run(tmp_path, space=space, patience=patience, workload=workload)
+    assert folder.trials()[1].state is TrialState.HOPELESS
+    report, code = read_run(folder)
+    assert (code, report.winner) == (0, None)
+    assert report.headline.startswith("No configuration beats the baseline.")
+    assert '"none"' in report.command  # what to run then is the baseline
+
+
+def test_limits_that_nobody_keeps_are_an_answer(tmp_path: Path) -> None:
+    _, folder = run(tmp_path, limits={"ttft_p95_s": 1e-6})
+    report, code = read_run(folder)
+    assert (code, report.winner, report.finished) == (0, None, True)
+    assert "No configuration keeps the limits" in report.headline
+
+
+def test_a_window_that_is_too_short_says_what_to_raise(tmp_path: Path) -> None:
+    with pytest.raises(MeasurementInvalid, match=r"raise workload\.prompts_per_class"):
+        run(tmp_path, patience={"min_window_s": 100})
+
+
 def test_an_unused_folder_may_be_claimed_by_another_sweep(tmp_path: Path) -> None:
     folder = RunFolder(tmp_path / "run")
     folder.create()
-    claim(folder, Sweep(seed=1))
-    claim(folder, Sweep(seed=2))
+    claim(folder, plan(seed=1))
+    claim(folder, plan(seed=2))
     assert "seed: 2" in folder.sweep_file.read_text()
 
 
