@@ -1,5 +1,6 @@
 """The answer of a run in plain words: what stands on top of every report."""
 
+from collections import Counter
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -29,11 +30,11 @@ class Answer:
 def answer(report: ReportInput) -> Answer:
     best = findings.best_verdict(report)
     if report.winner is not None and report.winner.kind is VerdictKind.BETTER:
-        return _faster(report.winner)
+        return _faster(report.winner, report.objective)
     if not report.finished:
         return Answer(Tone.OPEN, "Not finished", "", _so_far(report), verdict=best)
-    if not findings.measured(report.trials) and best is None:
-        return Answer(Tone.OPEN, "Nothing could be measured", "", _so_far(report))
+    if not report.verdicts:
+        return _unconfirmed(report)
     kinds = {v.kind for v in report.verdicts}
     if VerdictKind.UNDECIDED in kinds:
         return _closest(
@@ -45,7 +46,16 @@ def answer(report: ReportInput) -> Answer:
     return _closest(Tone.STAY, "No configuration beats the baseline", stay, best)
 
 
-def _faster(winner: Verdict) -> Answer:
+def command_title(report: ReportInput) -> str:
+    """What to do with the command of this run."""
+    return {
+        Tone.FASTER: "Run the winner",
+        Tone.STAY: "Run the server without speculation",
+        Tone.OPEN: "Run the best so far, which is not shown to be faster",
+    }[answer(report).tone]
+
+
+def _faster(winner: Verdict, objective: str) -> Answer:
     details = [f"Configuration: {winner.point.label}."]
     if winner.effect is None:
         return Answer(Tone.FASTER, "Faster", "than without speculation", tuple(details), winner.cells, winner)
@@ -54,8 +64,27 @@ def _faster(winner: Verdict) -> Answer:
         f"The interval is {interval}, from {words.count(winner.effect.blocks, 'Block')} with fresh servers "
         "on prompts that the search never saw."
     )
-    unit = "the speed of the same server without speculation"
-    return Answer(Tone.FASTER, middle, unit, tuple(details), winner.cells, winner)
+    return Answer(Tone.FASTER, middle, words.than_baseline(objective), tuple(details), winner.cells, winner)
+
+
+def _unconfirmed(report: ReportInput) -> Answer:
+    """The answer of a run that ended before any finalist was judged."""
+    best = findings.best_trial(report.trials)
+    if best is None:
+        details = (*_so_far(report), *_commonest_failure(report))
+        return Answer(Tone.OPEN, "Nothing could be measured", "", details)
+    return Answer(Tone.OPEN, "Nothing was confirmed", "", _so_far(report))
+
+
+def _commonest_failure(report: ReportInput) -> tuple[str, ...]:
+    """Why most trials have no number, with the words of one of them, and what to do about it."""
+    failures = [t.failure for t in findings.failed(report.trials) if t.failure is not None]
+    if not failures:
+        return ()
+    reason, times = Counter(f.reason for f in failures).most_common(1)[0]
+    example = next(f.evidence for f in failures if f.reason is reason)
+    seen = f"{words.REASONS[reason]} ({reason.value}, {times} of {words.count(len(failures), 'failure')})"
+    return (f"{seen}: {words.one_line(example)}", words.REMEDIES[reason])
 
 
 def _closest(tone: Tone, big: str, sentence: str, best: Verdict | None) -> Answer:
@@ -76,7 +105,9 @@ def _where_it_gains(verdict: Verdict) -> list[str]:
 
 def _so_far(report: ReportInput) -> tuple[str, ...]:
     tried, lost = findings.measured(report.trials), findings.failed(report.trials)
-    counted = f"{words.count(len(report.trials), 'trial')}, {len(tried)} with a number, {len(lost)} failed."
+    counted = (
+        f"{words.count(len(tried) + len(lost), 'trial')}, {len(tried)} with a number, {len(lost)} failed."
+    )
     best = findings.best_trial(tried)
     if best is None:
         return (counted,)

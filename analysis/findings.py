@@ -4,13 +4,12 @@ import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from statistics import fmean, median, stdev
+from statistics import fmean, median
 
 from analysis.report_input import ReportInput
 from results.records import (
     Block,
     Cell,
-    Effect,
     KnobValue,
     Measurement,
     OutputCheck,
@@ -22,7 +21,6 @@ from results.records import (
     VerdictKind,
 )
 
-SEARCH_LEVEL = 0.95
 _FEWEST_TRIALS_FOR_KNOBS = 8
 _FEWEST_TRIALS_PER_VALUE = 2
 
@@ -84,34 +82,6 @@ def subject_name(report: ReportInput) -> str:
 def search_estimate(report: ReportInput, point: Point) -> float | None:
     """Log speed-up that the search saw for this Point."""
     return next((t.log_speedup for t in measured(report.trials) if t.point.key == point.key), None)
-
-
-def block_log_ratio(block: Block, point: Point) -> float | None:
-    """Mean over Cells of log(candidate / baseline) throughput; None unless both arms have a number."""
-    arm, baseline = block.arm(point), block.baseline
-    if arm is None or baseline is None or arm.failure is not None or baseline.failure is not None:
-        return None
-    pairs = [(m.tokens_per_s, _tokens_per_s(baseline.cell(m.cell))) for m in arm.measurements]
-    ratios = [math.log(ours / theirs) for ours, theirs in pairs if ours and theirs]
-    return fmean(ratios) if ratios else None
-
-
-def _tokens_per_s(measurement: Measurement | None) -> float | None:
-    return measurement.tokens_per_s if measurement is not None else None
-
-
-def trial_effect(trial: Trial, blocks: Sequence[Block]) -> Effect | None:
-    """The Trial's speed-up with its interval by Student t; None with fewer than two Blocks."""
-    own = [b for b in valid(blocks) if b.number in trial.blocks]
-    ratios = [r for b in own if (r := block_log_ratio(b, trial.point)) is not None]
-    if trial.log_speedup is None or len(ratios) < 2:
-        return None
-    from scipy.special import stdtrit  # lazy: the command line must start fast
-
-    quantile = float(stdtrit(len(ratios) - 1, (1 + SEARCH_LEVEL) / 2))
-    half_width = quantile * stdev(ratios) / math.sqrt(len(ratios))
-    middle = trial.log_speedup
-    return Effect(middle, middle - half_width, middle + half_width, len(ratios))
 
 
 def best_so_far(trials: Sequence[Trial]) -> list[tuple[int, float]]:

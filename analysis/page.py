@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from analysis import findings, tables, words
-from analysis.answer import Answer, Tone, answer
+from analysis.answer import Answer, answer, command_title
 from analysis.markup import Scale, block, command, figure, folded, pair, paragraph, section, table, text
 from analysis.plots import Figure, figures
 from analysis.report_input import ReportInput
@@ -140,28 +140,27 @@ def _sections(report: ReportInput, drawn: dict[str, Figure]) -> list[str]:
             "search",
             "The search",
             pair(drawn.get("convergence"), drawn.get("ranking")),
-            _knobs(drawn.get("knobs")),
+            _knobs(drawn.get("knobs"), words.definitions()),
         ),
         _acceptance(drawn),
         _failures(report),
         section("every-trial", "Every trial", table(tables.trials(report), titled=False)),
         _run(report),
-        _terms(),
+        _terms(words.definitions(report.objective, report.same_margin)),
     ]
 
 
 def _command(report: ReportInput) -> str:
     if not report.command:
         return ""
-    title = "Run the winner" if answer(report).tone is Tone.FASTER else "Run the server"
-    return section("command", title, command(report.command))
+    return section("command", command_title(report), command(report.command))
 
 
-def _knobs(drawn: Figure | None) -> str:
+def _knobs(drawn: Figure | None, meanings: dict[str, str]) -> str:
     """The figure with what to keep in mind beside it."""
     if drawn is None:
         return ""
-    cautions = "".join(paragraph(words.DEFINITIONS[term]) for term in ("Effect of a knob", "Search estimate"))
+    cautions = "".join(paragraph(meanings[term]) for term in ("Effect of a knob", "Search estimate"))
     return f'<div class="pair">{figure(drawn)}<div class="beside">{cautions}</div></div>'
 
 
@@ -193,6 +192,6 @@ def _run(report: ReportInput) -> str:
     )
 
 
-def _terms() -> str:
-    terms = "".join(f"<div><dt>{text(t)}</dt><dd>{text(d)}</dd></div>" for t, d in words.DEFINITIONS.items())
+def _terms(meanings: dict[str, str]) -> str:
+    terms = "".join(f"<div><dt>{text(t)}</dt><dd>{text(d)}</dd></div>" for t, d in meanings.items())
     return section("terms", "What the words mean", f'<dl class="terms">{terms}</dl>')

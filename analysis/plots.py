@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from analysis import findings, svg, words
+from analysis import findings, noise, svg, words
 from analysis.marks import (
     BASELINE_KEY,
     SIGN_KEYS,
@@ -25,7 +25,7 @@ from analysis.marks import (
     whole_numbers,
 )
 from analysis.report_input import ReportInput
-from results.records import Point, Trial
+from results.records import Point, Trial, TrialState
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -90,7 +90,8 @@ def ranking(report: ReportInput) -> Figure | None:
     if not tried:
         return None
     failures, methods = Failures(report.trials), Methods(report.trials)
-    effects = [findings.trial_effect(t, report.blocks) for t in tried]
+    known = noise.block_noise(report.blocks, report.objective)
+    effects = [noise.trial_effect(t, known) for t in tried]
 
     def paint(axes: "Axes") -> None:
         level(axes)
@@ -103,16 +104,16 @@ def ranking(report: ReportInput) -> Figure | None:
         whole_numbers(axes, "rank")
 
     keys = (BASELINE_KEY, *methods.keys, *failures.keys)
-    return _figure(
-        "ranking", "Every trial, fastest first", _ranking_caption(tried, effects), paint, _TALL, keys
-    )
+    caption = _ranking_caption(tried, noise.search_intervals(known))
+    return _figure("ranking", "Every trial, fastest first", caption, paint, _TALL, keys)
 
 
-def _ranking_caption(tried: Sequence[Trial], effects: Sequence[object]) -> str:
+def _ranking_caption(tried: Sequence[Trial], intervals: str) -> str:
     faster = sum((t.log_speedup or 0.0) > 0 for t in tried)
-    bars = ", with 95 % intervals over Blocks" if any(e is not None for e in effects) else ""
     total = words.count(len(tried), "measured trial")
-    return f"{faster} of {total} beat 1.00x in the search{bars}; hollow marks were stopped early."
+    early = any(t.state is TrialState.HOPELESS for t in tried)
+    hollow = "; hollow marks were stopped early and have no interval" if early else ""
+    return f"{faster} of {total} beat 1.00x in the search, {intervals}{hollow}."
 
 
 def classes(report: ReportInput) -> Figure | None:

@@ -1,14 +1,15 @@
 """One run as a page, as Markdown, as CSV and as JSON. Pure: the caller reads the run and writes the file.
 
-All four say speed-ups as factors (1.23 = 23 % more than the baseline), never as log ratios.
+All four say speed-ups as factors (1.23 = 23 % better than the baseline), never as log ratios.
 """
 
 import csv as csv_format
 import io
 import json
 
-from analysis import findings, tables, words
+from analysis import findings, noise, tables, words
 from analysis.answer import answer
+from analysis.noise import BlockNoise
 from analysis.page import page
 from analysis.report_input import ReportInput
 from analysis.text_page import text_page
@@ -50,14 +51,15 @@ def csv(report: ReportInput) -> str:
     written = io.StringIO()
     writer = csv_format.DictWriter(written, columns, restval="", lineterminator="\n")
     writer.writeheader()
-    writer.writerows(_csv_row(report, trial) for trial in report.trials)
+    known = noise.block_noise(report.blocks, report.objective)
+    writer.writerows(_csv_row(report, trial, known) for trial in report.trials)
     return written.getvalue()
 
 
-def _csv_row(report: ReportInput, trial: Trial) -> dict[str, object]:
-    said = _trial(report, trial)
+def _csv_row(report: ReportInput, trial: Trial, known: BlockNoise | None) -> dict[str, object]:
+    said = _trial(report, trial, known)
     names = {k: v for k, v in said.items() if k not in ("label", "knobs", "by_cell", "interval", "blocks")}
-    interval = findings.trial_effect(trial, report.blocks)
+    interval = noise.trial_effect(trial, known)
     return {
         **{k: "" if v is None else v for k, v in names.items()},
         "low": "" if interval is None else words.factor(interval.low),
@@ -70,18 +72,21 @@ def _csv_row(report: ReportInput, trial: Trial) -> dict[str, object]:
 
 def as_json(report: ReportInput) -> str:
     """The answer with its evidence for other programs; null where there is no number."""
-    said = answer(report)
+    said, known = answer(report), noise.block_noise(report.blocks, report.objective)
     document = {
         "schema": SCHEMA,
         "name": report.name,
         "finished": report.finished,
+        "objective": report.objective,
+        "same_margin": report.same_margin,
         "answer": {"tone": said.tone.value, "title": " ".join(filter(None, (said.big, said.unit)))},
         "headline": report.headline,
         "banner": report.banner,
         "command": report.command,
         "winner": _verdict(report, report.winner) if report.winner is not None else None,
         "verdicts": [_verdict(report, v) for v in report.verdicts],
-        "trials": [_trial(report, t) for t in report.trials],
+        "trials": [_trial(report, t, known) for t in report.trials],
+        "trial_intervals": noise.search_intervals(known),
         "invalid_blocks": [_invalid(b) for b in report.blocks if b.invalid is not None],
         "missing": findings.missing(report),
         "phases_s": dict(report.phases_s),
@@ -115,7 +120,7 @@ def _effect(effect: Effect | None) -> dict[str, object] | None:
     return {"speedup": middle, "low": low, "high": high, "blocks": effect.blocks}
 
 
-def _trial(report: ReportInput, trial: Trial) -> dict[str, object]:
+def _trial(report: ReportInput, trial: Trial, known: BlockNoise | None) -> dict[str, object]:
     failure = trial.failure
     return {
         "trial": trial.number,
@@ -125,7 +130,7 @@ def _trial(report: ReportInput, trial: Trial) -> dict[str, object]:
         "source": trial.source,
         "state": trial.state.value,
         "speedup": words.factor(trial.log_speedup),
-        "interval": _effect(findings.trial_effect(trial, report.blocks)),
+        "interval": _effect(noise.trial_effect(trial, known)),
         "by_cell": {name: words.factor(value) for name, value in trial.by_cell.items()},
         "blocks": list(trial.blocks),
         "acceptance_length": findings.pooled_acceptance(trial.point, report.blocks).length,

@@ -17,9 +17,11 @@ class ReportInput:
     winner: Verdict | None = None
     headline: str = ""  # one sentence
     banner: str | None = None  # what to beware of first, e.g. signs that differ between classes
-    command: str = ""  # exact command line of the winner
+    command: str = ""  # exact command line of what to run: the winner, or the baseline if nothing beats it
+    objective: str = "tokens_per_s"  # what speed-ups are ratios of, see analysis.block.OBJECTIVES
+    same_margin: float = 0.02  # share of the baseline within which a configuration is the SAME
     environment: Mapping[str, object] = field(default_factory=dict)  # nested fingerprint
     sweep_yaml: str = ""  # as resolved, secrets removed
     calibration: Mapping[str, object] = field(default_factory=dict)  # figure name -> value
     phases_s: Mapping[str, float] = field(default_factory=dict)  # phase -> seconds spent in it
-    finished: bool = False
+    finished: bool = False  # nothing more would be measured, whatever came of it

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from analysis import findings, words
+from analysis import findings, noise, words
 from analysis.report_input import ReportInput
 from results.reasons import Reason
 from results.records import Effect, Quantiles, Trial, Verdict
@@ -153,13 +153,14 @@ def invalid_blocks(report: ReportInput) -> Table:
 
 def trials(report: ReportInput) -> Table:
     ranked = sorted(report.trials, key=lambda t: (-_rank(t), t.number))
+    known = noise.block_noise(report.blocks, report.objective)
     return Table(
         "trials",
         "All trials",
         ("Trial", "Configuration", "Speed-up", "Acceptance length", "State", "Proposed by", "Blocks"),
-        tuple(_trial_row(report, t) for t in ranked),
+        tuple(_trial_row(report, t, noise.trial_effect(t, known)) for t in ranked),
         frozenset({"Trial", "Acceptance length", "Blocks"}),
-        "Search estimates, fastest first, with a 95 % interval where there are two Blocks or more.",
+        f"Search estimates of one Block each, fastest first, {noise.search_intervals(known)}. {_BAR_NOTE}",
     )
 
 
@@ -167,8 +168,7 @@ def _rank(trial: Trial) -> float:
     return float("-inf") if trial.log_speedup is None or trial.failure else trial.log_speedup
 
 
-def _trial_row(report: ReportInput, trial: Trial) -> tuple[Entry, ...]:
-    effect = findings.trial_effect(trial, report.blocks)
+def _trial_row(report: ReportInput, trial: Trial, effect: Effect | None) -> tuple[Entry, ...]:
     length = findings.pooled_acceptance(trial.point, report.blocks).length
     no_number = trial.failure is not None or words.factor(trial.log_speedup) is None
     speedup = effect_entry(effect) if effect is not None else _factor(trial.log_speedup)

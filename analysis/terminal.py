@@ -1,102 +1,188 @@
-"""The verdict for a terminal: rich renderables, printed by the command line."""
+"""The verdict for a terminal: rich renderables, printed by the command line.
 
-from collections.abc import Iterator
+Colours are those of the terminal's own palette that can be read on dark and on light ground. What a
+record says is text, never markup.
+"""
+
+import re
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from analysis.findings import failed, search_estimate
+from analysis.answer import Answer, Tone, answer, command_title
+from analysis.findings import best_verdict, failed, reason_of, search_estimate
 from analysis.report_input import ReportInput
-from analysis.words import percent, times, times_with_interval
-from results.records import Effect, Verdict, VerdictKind
+from analysis.words import clean, count, one_line, percent, times, times_with_interval
+from results.records import Effect, Trial, Verdict, VerdictKind
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
     from rich.table import Table
+    from rich.text import Text
 
-COLOURS = {VerdictKind.BETTER: "green", VerdictKind.WORSE: "red", VerdictKind.SAME: "cyan"}
+# Yellow and cyan cannot be read on white, nor blue on black.
+_GOOD, _BAD, _CAUTION = "green", "red", "magenta"
+_TONES = {Tone.FASTER: _GOOD, Tone.STAY: "", Tone.OPEN: _CAUTION}
+_KINDS = {VerdictKind.BETTER: _GOOD, VerdictKind.WORSE: _BAD, VerdictKind.SAME: ""}
+_FIGURES = ("in search", "Blocks")  # headers of columns that are numbers
+_COMMAND_WIDTH = 76  # characters of a line, so that no terminal breaks it inside an argument
+# What a shell takes as one word, its quotes included.
+_SHELL_WORD = re.compile(r"""(?:[^\s'"\\]|'[^']*'|"(?:\\.|[^"\\])*"|\\.)+""", re.DOTALL)
 
 
 def verdict_lines(report: ReportInput) -> "Iterator[RenderableType]":
-    """What is known of a run, top first: headline, warnings, finalists, classes, failures, command."""
-    from rich.text import Text
-
-    colour = "green" if report.winner else "yellow"
-    yield Text(report.headline, style=f"bold {colour}")
-    if report.banner:
-        yield Text(report.banner, style="bold yellow")
-    best = report.winner or next(iter(report.verdicts), None)
+    """What is known of a run, top first: answer, warnings, finalists, classes, facts, failures, command."""
+    yield from _head(report, answer(report))
+    best = best_verdict(report)
     if report.verdicts:
-        yield _finalists(report)
+        yield from _section("Confirmed on held-out prompts", _finalists(report))
     if best is not None and best.by_class:
-        yield _classes(best)
-    if best is not None:
-        yield from _facts(best)
-    yield from _failures(report)
+        yield from _section(f"{best.point.label}, by class", _classes(best))
+    if facts := _facts(report, best):
+        yield _text("")
+        yield _grid(facts, "bold")
+    if lost := failed(report.trials):
+        tried = count(sum(not t.point.is_baseline for t in report.trials), "trial")
+        title = f"{len(lost)} of {tried} could not be measured; the report has the evidence in full"
+        yield from _section(title, _failures(lost))
     if report.command:
-        yield Text("Start it like this:", style="bold")
-        yield Text("  " + report.command)
+        yield from _section(command_title(report), _text(continued(clean(report.command))))
+
+
+def _section(title: str, body: "RenderableType") -> "Iterator[RenderableType]":
+    yield _text("")
+    yield _text(title, "bold")
+    yield body
+
+
+def _head(report: ReportInput, said: Answer) -> "Iterator[RenderableType]":
+    yield _text(" ".join(filter(None, (said.big, said.unit))), f"bold {_TONES[said.tone]}")
+    headline = report.headline.removeprefix(f"{said.big}.").strip()  # which is said already
+    yield from (_text(sentence) for sentence in ([headline] if headline else said.details))
+    for warning in (report.banner or "").splitlines():
+        yield _text(warning, f"bold {_CAUTION}")
 
 
 def _finalists(report: ReportInput) -> "Table":
-    table = _table("confirmed on held-out prompts", "verdict", "speed-up", "in the search", "Blocks")
-    for verdict in report.verdicts:
-        colour = COLOURS.get(verdict.kind, "yellow")
+    table = _table("configuration", "verdict", "speed-up", "in search", "Blocks")
+    for verdict in sorted(report.verdicts, key=_estimate, reverse=True):
         table.add_row(
-            verdict.point.label,
-            f"[{colour}]{verdict.kind}[/]",
+            _text(verdict.point.label),
+            _text(verdict.kind, _KINDS.get(verdict.kind, _CAUTION)),
             times_with_interval(verdict.effect),
             times(search_estimate(report, verdict.point)),
-            str(verdict.effect.blocks) if verdict.effect else "0",
+            str(verdict.effect.blocks if verdict.effect else 0),
         )
     return table
+
+
+def _estimate(verdict: Verdict) -> float:
+    return verdict.effect.log_ratio if verdict.effect else float("-inf")
 
 
 def _classes(verdict: Verdict) -> "Table":
-    table = _table(f"{verdict.point.label}, by class", "speed-up", "")
-    for workload_class, effect in verdict.by_class.items():
-        table.add_row(workload_class, times_with_interval(effect), _sign(effect))
+    table = _table("class", "speed-up", "")
+    fastest_first = sorted(verdict.by_class.items(), key=lambda item: -item[1].log_ratio)
+    for workload_class, effect in fastest_first:
+        table.add_row(_text(workload_class), times_with_interval(effect), _sign(effect))
     return table
 
 
-def _sign(effect: Effect) -> str:
+def _sign(effect: Effect) -> "Text":
     if not effect.signs_are_certain:
-        return "no difference seen"
-    return "[green]faster[/]" if effect.low > 0 else "[red]slower[/]"
+        return _text("not certain", "dim")
+    return _text("faster", _GOOD) if effect.low > 0 else _text("slower", _BAD)
 
 
-def _facts(verdict: Verdict) -> "Iterator[RenderableType]":
+def _facts(report: ReportInput, best: Verdict | None) -> "list[tuple[str, Text]]":
+    """What else is known of the best, and what makes the others invalid, as (name, text)."""
+    facts = _facts_of(best) if best is not None else []
+    invalid = [v for v in report.verdicts if v.kind is VerdictKind.INVALID]
+    return [*facts, *(("Invalid", _text(f"{v.point.label}: {one_line(v.why)}", _CAUTION)) for v in invalid)]
+
+
+def _facts_of(verdict: Verdict) -> "list[tuple[str, Text]]":
+    facts = []
+    if verdict.cells:
+        facts.append(("Holds for", _text(f"{_by_pace(verdict.cells)}. Nothing is claimed beyond.")))
+    if verdict.acceptance_length is not None:
+        facts.append(("Acceptance", _text(f"{verdict.acceptance_length:.2f} tokens per verification step")))
+    if verdict.identical_share is not None:
+        control = percent(verdict.control_identical_share)
+        same = (
+            f"{percent(verdict.identical_share)} identical to the baseline's (baseline to itself: {control})"
+        )
+        facts.append(("Outputs", _text(same)))
+    return [*facts, *(("Note", _text(warning, _CAUTION)) for warning in verdict.warnings)]
+
+
+def _by_pace(cells: Sequence[str]) -> str:
+    """Cell labels with the pace that several share said once: `chat, code @ closed(4)`."""
+    classes: dict[str, list[str]] = {}
+    for workload_class, at, pace in (label.partition(" @ ") for label in cells):
+        classes.setdefault(at + pace, []).append(workload_class)
+    return "; ".join(", ".join(names) + pace for pace, names in classes.items())
+
+
+def _failures(lost: Sequence[Trial]) -> "Table":
+    """Each reason with its evidence once, cut to one line, and below it the configurations it met."""
+    met: dict[tuple[str, str], list[str]] = {}
+    for trial in lost:
+        evidence = one_line(trial.failure.evidence) if trial.failure is not None else ""
+        met.setdefault((reason_of(trial), evidence), []).append(trial.point.label)
+    rows = []
+    for (reason, evidence), labels in met.items():
+        rows += [(reason, _text(evidence, cut=True)), ("", _text(", ".join(labels), "dim"))]
+    return _grid(rows, _CAUTION)
+
+
+def continued(command: str) -> str:
+    """The same command for a shell, over several lines: each flag stays beside its value."""
+    words = _SHELL_WORD.findall(command)
+    if " ".join(words) != command:
+        return command  # quoted in a way not known here: better long than wrong
+    lines = [""]
+    for argument in _with_values(words):
+        if lines[-1] and len(lines[-1]) + len(argument) > _COMMAND_WIDTH - 3:
+            lines.append("   ")
+        lines[-1] += f" {argument}" if lines[-1] else argument
+    return " \\\n".join(lines)
+
+
+def _with_values(words: Sequence[str]) -> list[str]:
+    """Flags, each with the value after it."""
+    found: list[str] = []
+    for word in words:
+        if found and found[-1].startswith("-") and " " not in found[-1] and not word.startswith("-"):
+            found[-1] += f" {word}"
+        else:
+            found.append(word)
+    return found
+
+
+def _text(text: str, style: str = "", *, cut: bool = False) -> "Text":
+    """Folded into as many lines as it needs, or cut to one."""
     from rich.text import Text
 
-    if verdict.cells:
-        yield Text(f"Holds for: {', '.join(verdict.cells)}. Nothing is claimed beyond.")
-    if verdict.acceptance_length is not None:
-        yield Text(f"Acceptance length {verdict.acceptance_length:.2f} tokens per verify step.")
-    if verdict.identical_share is not None:
-        yield Text(
-            f"Outputs identical to the baseline's: {percent(verdict.identical_share)}"
-            f" (baseline against baseline: {percent(verdict.control_identical_share)})."
-        )
-    for warning in verdict.warnings:
-        yield Text(f"Note: {warning}", style="yellow")
+    return Text(clean(text), style, no_wrap=cut, overflow="ellipsis" if cut else "fold")
 
 
-def _failures(report: ReportInput) -> "Iterator[RenderableType]":
-    trials = [t for t in failed(report.trials) if t.failure is not None]
-    if not trials:
-        return
-    table = _table(
-        f"{len(trials)} of {len(report.trials)} trials could not be measured", "reason", "evidence"
-    )
-    for trial in trials:
-        if trial.failure is not None:
-            table.add_row(trial.point.label, trial.failure.reason, trial.failure.evidence)
-    yield table
-
-
-def _table(title: str, *columns: str) -> "Table":
-    from rich import box
+def _grid(rows: "Sequence[tuple[str, Text]]", style: str) -> "Table":
+    """Names, and beside each what is said of it."""
     from rich.table import Table
 
-    table = Table(title, *columns, box=box.SIMPLE_HEAD, pad_edge=False)
-    for column in table.columns:
-        column.overflow = "fold"
+    grid = Table.grid(padding=(0, 2, 0, 0))
+    grid.add_column(no_wrap=True, style=style)
+    for name, text in rows:
+        grid.add_row(name, text)
+    return grid
+
+
+def _table(first: str, *columns: str) -> "Table":
+    """No rules and dim headers; only the first column folds."""
+    from rich.table import Table
+
+    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="dim")
+    table.add_column(first, overflow="fold")
+    for name in columns:
+        table.add_column(name, justify="right" if name in _FIGURES else "left", no_wrap=True)
     return table

@@ -3,7 +3,7 @@
 import re
 
 from analysis import findings, tables, words
-from analysis.answer import answer
+from analysis.answer import answer, command_title
 from analysis.report_input import ReportInput
 from analysis.tables import Entry, Table
 
@@ -11,7 +11,7 @@ _MARKED = re.compile(r"([\\`*_\[\]<>|~])")
 
 
 def text_page(report: ReportInput) -> str:
-    said = answer(report)
+    said, terms = answer(report), words.definitions(report.objective, report.same_margin)
     title = " ".join(filter(None, (said.big, said.unit)))
     parts = [
         f"# {_text(title)}",
@@ -20,12 +20,10 @@ def text_page(report: ReportInput) -> str:
         f"Holds for: {_text(', '.join(said.holds_for))}." if said.holds_for else "",
         f"**Caution:** {_text(report.banner)}" if report.banner else "",
         _list("What this run does not say" + ("" if report.finished else " yet"), findings.missing(report)),
-        f"## Command\n\n{_fenced(report.command)}" if report.command else "",
+        f"## {command_title(report)}\n\n{_fenced(report.command)}" if report.command else "",
         *(_table(t) for t in _tables(report)),
         f"## Sweep\n\n{_fenced(report.sweep_yaml)}" if report.sweep_yaml else "",
-        _list(
-            "Terms", [f"**{term}.** {meaning}" for term, meaning in words.DEFINITIONS.items()], marked=True
-        ),
+        _list("Terms", [f"**{term}.** {meaning}" for term, meaning in terms.items()], marked=True),
     ]
     return "\n\n".join(p for p in parts if p) + "\n"
 

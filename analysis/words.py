@@ -3,6 +3,7 @@
 import math
 import re
 
+from analysis.block import HIGHER_IS_BETTER
 from results.reasons import Reason
 from results.records import Effect, TrialState, VerdictKind
 
@@ -15,6 +16,11 @@ _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 def clean(text: str) -> str:
     """Text of a log without terminal colours and control characters."""
     return _CONTROL.sub("", _TERMINAL_CODES.sub("", text))
+
+
+def one_line(text: str) -> str:
+    """Text of a log as one line."""
+    return " ".join(clean(text).split())
 
 
 def factor(log_ratio: float | None) -> float | None:
@@ -68,6 +74,43 @@ def count(number: int, noun: str) -> str:
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
+_LATENCIES = {
+    "ttft": ("TTFT", "to the first token"),
+    "tpot": ("TPOT", "per token"),
+    "chunk_gap": ("chunk gap", "from one piece of text to the next"),
+    "end_to_end": ("end-to-end time", "to the last token"),
+}
+
+
+def _latency(objective: str) -> tuple[str, str]:
+    """Name and use of a latency: `TTFT p95`, `to the first token`."""
+    metric, quantile, _ = objective.rsplit("_", 2)
+    name, use = _LATENCIES[metric]
+    return f"{name} {quantile}", use
+
+
+def than_baseline(objective: str) -> str:
+    """What completes `1.21x` into a statement about this objective."""
+    server = "the same server without speculation"
+    if objective in HIGHER_IS_BETTER:
+        per_request = " per request" if objective != "tokens_per_s" else ""
+        return f"the speed{per_request} of {server}"
+    name, use = _latency(objective)
+    return f"as fast {use} as {server} ({name})"
+
+
+def _speedup_definition(objective: str) -> str:
+    if objective in HIGHER_IS_BETTER:
+        mean = ", the mean over requests," if objective != "tokens_per_s" else ""
+        ratio = f"Output tokens per second{mean} of a configuration divided by those of the baseline"
+        scale = "1.20x is 20 % more, 0.80x is 20 % less"
+    else:
+        ratio = f"{_latency(objective)[0]} of the baseline divided by that of a configuration"
+        scale = "1.25x takes 20 % less time, 0.80x takes 25 % more"
+    cells = "Over several Cells: the geometric mean."
+    return f"{ratio}, in the same Blocks: 1.00x is equally fast, {scale}. {cells}"
+
+
 REASONS = {
     Reason.CONFIG_REJECTED: "The engine refused this combination of settings",
     Reason.UNSUPPORTED_FLAG: "This engine version has no such flag",
@@ -94,6 +137,32 @@ REASONS = {
     Reason.LIMIT_EXCEEDED: "Measured, but outside a limit of the sweep",
 }
 
+REMEDIES = {
+    Reason.CONFIG_REJECTED: "Take what the quoted line names out of the fixed arguments or the space.",
+    Reason.UNSUPPORTED_FLAG: "Update the server, or leave this setting out of the space.",
+    Reason.START_OOM: "Give it a smaller context, fewer parallel requests or a smaller drafter.",
+    Reason.START_TIMEOUT: "Allow more time to start; the log says what the server was doing.",
+    Reason.START_FAILED: "Read the quoted line, then the log of that launch.",
+    Reason.NCCL_REJECTED: "Take the NCCL setting that the quoted line names out of the space.",
+    Reason.CRASH_UNDER_LOAD: "It is a defect of the engine: try another build, and report the quoted line.",
+    Reason.SERVER_DIED: "Read the log of that launch; a kill without a word is most often lack of memory.",
+    Reason.HANG: "The engine spins; if a first token really takes that long, raise the stall timeout.",
+    Reason.WRONG_SERVER: "Stop the other server, or end what an earlier run left behind.",
+    Reason.IGNORED_SETTING: "The engine rewrote it: take it out of the space or the fixed arguments.",
+    Reason.NOT_SPECULATING: "Check that the drafter fits the model, and that n-grams can match.",
+    Reason.BROKEN_DRAFTER: "Check that the drafter belongs to the model; else the engine is at fault.",
+    Reason.INVALID_OUTPUT: "Never deploy it: loops look like perfect acceptance.",
+    Reason.STREAM_UNPARSED: "The server must stream in OpenAI's format and report usage.",
+    Reason.REQUESTS_FAILED: "Read the quoted error; a server that refuses long prompts says so.",
+    Reason.CAPACITY_LIMITED: "Ask for fewer requests at a time, or give the server more room for them.",
+    Reason.CONCURRENCY_NOT_REACHED: "Use more prompts per class, or give the server more slots.",
+    Reason.TOO_SHORT: "Use more prompts per class, or longer answers.",
+    Reason.CONFOUNDED: "Force the output lengths, and fix in both servers what the evidence names.",
+    Reason.HOST_PRESSURE: "Stop the other load and run the same command again.",
+    Reason.CLIENT_OVERHEAD: "Ask for fewer requests at a time, or drive the load from a larger machine.",
+    Reason.LIMIT_EXCEEDED: "Loosen the limit, or accept that nothing keeps it.",
+}
+
 VERDICTS = {
     VerdictKind.BETTER: "faster than the baseline",
     VerdictKind.WORSE: "slower than the baseline",
@@ -108,11 +177,7 @@ STATES = {
     TrialState.FAILED: "failed",
 }
 
-DEFINITIONS = {
-    "Speed-up": (
-        "What a configuration reaches divided by what the baseline reaches in the same Blocks: 1.00x is "
-        "equally fast, 1.20x is 20 % more, 0.80x is 20 % less. Over several Cells: the geometric mean."
-    ),
+_DEFINITIONS = {
     "Baseline": "The same server with speculation off and nothing else changed.",
     "Block": (
         "One launch of the baseline and of the configuration, one right after the other on the same "
@@ -124,8 +189,9 @@ DEFINITIONS = {
         "speed-up holds for the Cells it was measured in and for no others."
     ),
     "Interval": (
-        "The range the true speed-up lies in, from a Student t over Blocks. Search estimates: at the 95 % "
-        "level, known only from two Blocks on. Confirmed: wider, to pay for the planned looks at the data."
+        "The range that the true speed-up lies in, by Student's t. Confirmed: from its own Blocks, and wide "
+        "enough to pay for every planned look at the data. Search estimate: one Block each, so at the 95 % "
+        "level from the noise that other Blocks show; the luck of the best of many is not in it."
     ),
     "Search estimate": (
         "The speed-up seen while searching. The best of many is partly the luckiest of many (the winner's "
@@ -133,10 +199,6 @@ DEFINITIONS = {
     ),
     "Confirmed": (
         "Measured again with fresh servers on prompts that the search never saw. The only number to quote."
-    ),
-    "BETTER, WORSE, SAME, UNDECIDED": (
-        "BETTER: the whole interval lies above 1.00x. WORSE: below. SAME: it lies within 2 % of 1.00x. "
-        "UNDECIDED: none of these when the budget of Blocks was used up. INVALID: no valid measurement."
     ),
     "Stopped early": (
         "The trial was ended after a few prompts because it was far too slow; its speed-up is over those."
@@ -165,3 +227,16 @@ DEFINITIONS = {
         "tried at least twice. Other knobs varied too, so read it as a hint."
     ),
 }
+
+
+def definitions(objective: str = "tokens_per_s", same_margin: float = 0.02) -> dict[str, str]:
+    """Every term of a report of this objective, in the order to print them."""
+    return {
+        "Speed-up": _speedup_definition(objective),
+        "BETTER, WORSE, SAME, UNDECIDED": (
+            f"BETTER: the whole interval lies above 1.00x. WORSE: below. SAME: it lies within "
+            f"{100 * same_margin:g} % of 1.00x. UNDECIDED: none of these when the budget of Blocks was used "
+            "up. INVALID: no valid measurement."
+        ),
+        **_DEFINITIONS,
+    }

@@ -9,11 +9,13 @@ from html.parser import HTMLParser
 
 import pytest
 
-from analysis import findings, report, words
+from analysis import findings, noise, report, words
 from analysis.answer import Tone, answer
+from analysis.block import OBJECTIVES
 from analysis.report import ReportInput
 from results.reasons import Reason
 from results.records import (
+    BASELINE,
     Acceptance,
     AcceptanceState,
     Effect,
@@ -21,12 +23,14 @@ from results.records import (
     Phase,
     Point,
     SpecCounters,
+    Trial,
     TrialState,
     VerdictKind,
 )
 from tests.analysis import samples
 
 _VOID = {"meta", "br", "hr", "img", "link", "input"}
+BASELINE_TRIAL = Trial(0, BASELINE, "start", TrialState.MEASURED, 0.0, {}, ())
 _FETCHING = {"src", "srcset", "action", "data", "poster", "background"}
 
 
@@ -145,7 +149,7 @@ def test_nothing_beats_the_baseline_is_an_answer(pages: dict[str, Page]) -> None
         ((VerdictKind.UNDECIDED, VerdictKind.WORSE), "Not decided", Tone.OPEN),
         ((VerdictKind.INVALID,), "No valid answer", Tone.OPEN),
         ((VerdictKind.SAME, VerdictKind.INVALID), "No configuration beats the baseline", Tone.STAY),
-        ((), "No configuration beats the baseline", Tone.STAY),
+        ((), "Nothing was confirmed", Tone.OPEN),
     ],
 )
 def test_no_winner_is_told_apart(kinds: tuple[VerdictKind, ...], big: str, tone: Tone) -> None:
@@ -205,7 +209,8 @@ def test_every_trial_has_its_row_with_the_interval(pages: dict[str, Page]) -> No
     sample = samples.mixed_signs()
     for trial in sample.trials:
         assert rows[str(trial.number)][1] == trial.point.label
-    effect = findings.trial_effect(sample.trials[0], sample.blocks)
+    effect = noise.trial_effect(sample.trials[0], noise.block_noise(sample.blocks))
+    assert effect is not None
     assert rows["0"][2] == words.times_with_interval(effect)
     assert rows["5"][2:5] == ["0.71x", "", "stopped early"]
 
@@ -241,12 +246,12 @@ def test_environment_is_flattened_for_people(pages: dict[str, Page]) -> None:
 
 
 def test_every_term_is_defined(pages: dict[str, Page]) -> None:
-    for term, meaning in words.DEFINITIONS.items():
+    for term, meaning in words.definitions().items():
         assert f"{term}{meaning}" in pages["partial0"].text
 
 
 def test_every_reason_has_words() -> None:
-    assert set(words.REASONS) == set(Reason)
+    assert set(words.REASONS) == set(words.REMEDIES) == set(Reason)
     assert set(words.VERDICTS) == set(VerdictKind)
     assert set(words.STATES) == set(TrialState)
 
@@ -316,7 +321,7 @@ def test_csv_has_factors_knobs_and_reasons() -> None:
     first = rows["0"]
     assert float(first["speedup"]) == pytest.approx(math.exp(sample.trials[0].log_speedup or 0.0))
     assert float(first["low"]) < float(first["speedup"]) < float(first["high"])
-    assert (first["knob.size_m"], first["blocks"], first["reason"]) == ("12", "2", "")
+    assert (first["knob.size_m"], first["blocks"], first["reason"]) == ("12", "1", "")
     assert rows["3"]["speedup"] == "" and rows["3"]["reason"] == "START_OOM"
     assert rows["5"]["state"] == "hopeless" and rows["5"]["low"] == ""
 
@@ -359,22 +364,80 @@ def test_a_limit_that_was_broken_is_said_with_the_speed_up_it_had() -> None:
     assert any("ttft_p95 at 1.30x of its limit; speed-up 1.22x" in cell for row in page.rows for cell in row)
 
 
-def test_an_interval_needs_two_valid_blocks() -> None:
-    sample = samples.partial(1)
-    trial, blocks = sample.trials[0], list(sample.blocks)
-    effect = findings.trial_effect(trial, blocks)
-    assert effect is not None and effect.blocks == 2
-    blocks[0] = replace(blocks[0], invalid=Failure(Reason.HOST_PRESSURE, "busy"))
-    assert findings.trial_effect(trial, blocks) is None
+def test_a_run_says_where_the_intervals_of_its_trials_come_from(pages: dict[str, Page]) -> None:
+    assert "fastest first, with 95 % intervals from how much the speed-up" in pages["better"].text
+    assert "fastest first, without intervals" in pages["partial3"].text
+    assert "the baseline changes from one Block" in Page(report.html(samples.partial(12))).text
 
 
-def test_the_interval_is_students() -> None:
-    """Two Blocks: half width = 12.706 * s / sqrt(2), s from the two log ratios."""
-    sample = samples.partial(1)
-    ratios = [findings.block_log_ratio(b, samples.NGRAM) or 0.0 for b in sample.blocks]
-    effect = findings.trial_effect(sample.trials[0], sample.blocks)
-    assert effect is not None
-    assert effect.high - effect.log_ratio == pytest.approx(12.7062 * abs(ratios[0] - ratios[1]) / 2, rel=1e-4)
+@pytest.mark.parametrize(
+    ("objective", "unit", "meaning"),
+    [
+        (
+            "tokens_per_s",
+            "the speed of the same server",
+            "Output tokens per second of a configuration divided",
+        ),
+        ("mean_request_tokens_per_s", "the speed per request of", "per second, the mean over requests, of a"),
+        (
+            "ttft_p95_s",
+            "as fast to the first token as the same server",
+            "TTFT p95 of the baseline divided by",
+        ),
+        (
+            "end_to_end_p50_s",
+            "as fast to the last token as",
+            "end-to-end time p50 of the baseline divided by",
+        ),
+    ],
+)
+def test_the_words_follow_the_objective(objective: str, unit: str, meaning: str) -> None:
+    text = Page(report.html(replace(samples.better(), objective=objective))).text
+    assert f"1.21x {unit}" in text
+    assert meaning in text
+
+
+@pytest.mark.parametrize("objective", OBJECTIVES)
+def test_every_objective_has_words(objective: str) -> None:
+    assert "without speculation" in words.than_baseline(objective)
+    assert "in the same Blocks" in words.definitions(objective)["Speed-up"]
+
+
+def test_same_is_as_wide_as_the_sweep_says() -> None:
+    narrow = replace(samples.better(), same_margin=0.005)
+    assert "SAME: it lies within 0.5 % of 1.00x" in Page(report.html(narrow)).text
+    assert "SAME: it lies within 0.5 % of 1.00x" in report.markdown(narrow)
+
+
+def test_a_run_without_a_number_says_what_failed_most_and_what_to_do(pages: dict[str, Page]) -> None:
+    failures = [
+        samples.failed_trial(i, samples.NGRAM, reason, f"line\n{i}")
+        for i, reason in enumerate((Reason.HANG, Reason.START_OOM, Reason.START_OOM))
+    ]
+    ended = ReportInput(name="x", trials=[BASELINE_TRIAL, *failures], finished=True)
+    said = answer(ended)
+    assert (said.big, said.tone) == ("Nothing could be measured", Tone.OPEN)
+    assert said.details == (
+        "3 trials, 0 with a number, 3 failed.",
+        "Not enough memory to start (START_OOM, 2 of 3 failures): line 1",
+        words.REMEDIES[Reason.START_OOM],
+    )
+    assert words.REMEDIES[Reason.START_OOM] in pages["failures"].text
+    assert answer(replace(ended, finished=False)).big == "Not finished"
+    assert answer(replace(ended, trials=())).big == "Nothing could be measured"
+
+
+@pytest.mark.parametrize(
+    ("sample", "title"),
+    [
+        (samples.better(), "Run the winner"),
+        (samples.nothing_beats(), "Run the server without speculation"),
+        (replace(samples.partial(3), command="x"), "Run the best so far, which is not shown to be faster"),
+    ],
+)
+def test_the_command_says_what_it_runs(sample: ReportInput, title: str) -> None:
+    assert Page(report.html(sample)).text.count(title) >= 1
+    assert f"## {title}\n\n```\n{sample.command}\n```" in report.markdown(sample)
 
 
 def test_acceptance_is_weighted_by_drafts() -> None:
