@@ -139,9 +139,9 @@ class FakeEngine:
 def example_speed(point: Point, workload_class: str) -> float:
     """Tokens per second of a made-up server: best at n = 4, m = 8, and worse for long drafts."""
     if point.is_baseline:
-        return 1000.0
+        return 400.0
     n, m = int(point.knobs["n"]), int(point.knobs["m"])
-    return 1000.0 * (1.4 - 0.05 * abs(n - 4) - 0.02 * abs(m - 8))
+    return 400.0 * (1.4 - 0.05 * abs(n - 4) - 0.02 * abs(m - 8))
 
 
 def _knobs(point: Point) -> tuple[Knob, ...]:

@@ -1,5 +1,6 @@
 """What a run folder says now: the same for a run that is finished, going on, or was killed."""
 
+import math
 import shlex
 from collections.abc import Mapping, Sequence
 
@@ -32,7 +33,7 @@ def read_run(folder: RunFolder) -> tuple[ReportInput, int]:
         raise UsageError(f"{folder.path} is no run folder: it has no sweep.yaml")
     sweep = parse_sweep(folder.sweep_file.read_text(), where=str(folder.sweep_file))
     trials, blocks = folder.trials(), folder.blocks()
-    points = finalists(trials, sweep.confirm.finalists, sweep.confirm.same_margin)
+    points = finalists(trials, sweep.confirm.finalists, math.log1p(sweep.confirm.same_margin))
     confirmed = [b for b in blocks if b.phase is Phase.CONFIRM and b.invalid is None]
     verdicts = conclude(confirmed, points, **rules_of(sweep)) if confirmed else []
     found = answer(verdicts) if verdicts else _unconfirmed(trials)
@@ -51,6 +52,8 @@ def read_run(folder: RunFolder) -> tuple[ReportInput, int]:
         sweep_yaml=sweep.to_yaml(),
         calibration=sessions[-1]["calibration"] if sessions else {},
         phases_s=_phases_s(blocks, sessions),
+        objective=sweep.objective,
+        same_margin=sweep.confirm.same_margin,
         finished=_is_finished(verdicts, confirmed, sweep) or (not points and ended),
     )
     return report, EXIT_CODES[found.kind]

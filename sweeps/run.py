@@ -1,5 +1,6 @@
 """A whole sweep: open the run folder, search, confirm. Started again, it goes on where it ended."""
 
+import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -138,7 +139,7 @@ def confirm_best(
     go_on: GoOn,
 ) -> list[Verdict]:
     """Confirm the finalists of the search; none if nothing could be measured."""
-    points = finalists(trials, sweep.confirm.finalists, sweep.confirm.same_margin)
+    points = finalists(trials, sweep.confirm.finalists, math.log1p(sweep.confirm.same_margin))
     if not points or not go_on():
         return []
     past = [b for b in folder.blocks() if b.phase is Phase.CONFIRM]

@@ -1,0 +1,207 @@
+"""The command line: exit codes, messages, and that nothing heavy is loaded for help."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import tuner
+from sweeps.sweep import json_schema
+
+ROOT = Path(__file__).parents[1]
+QUICK = """
+engine: fake
+space: {fake-ngram: {n: [4], m: [8]}}
+workload: {max_tokens: 60, prompts_per_class: 2, classes: [chat]}
+confirm: {looks: [2]}
+patience: {min_window_s: 0}
+"""
+
+
+@pytest.fixture
+def sweep_file(tmp_path: Path) -> Path:
+    file = tmp_path / "sweep.yaml"
+    file.write_text(QUICK)
+    return file
+
+
+def run(*arguments: str | Path) -> int:
+    with pytest.raises(SystemExit) as end:
+        tuner.main([str(a) for a in arguments])
+    return int(end.value.code or 0)
+
+
+def refused(capsys: pytest.CaptureFixture[str], *arguments: str | Path) -> str:
+    """The message of a usage error."""
+    assert run(*arguments) == 2
+    return capsys.readouterr().err
+
+
+def test_a_sweep_from_init_to_report(
+    sweep_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "run"
+    assert run("sweep", sweep_file, "--run", folder) in (0, 4)
+    assert "Report:" in capsys.readouterr().out
+    page = (folder / "report.html").read_text()
+    assert page.startswith("<!doctype html>") or page.startswith("<!DOCTYPE html>")
+    for form in ("md", "csv", "json"):
+        assert run("report", folder, "--format", form) == 0
+        assert "fake-ngram" in capsys.readouterr().out
+    assert json.loads(_output(capsys, "report", folder, "--format", "json"))
+    assert run("report", folder, "--output", tmp_path / "page.html") == 0
+    assert (tmp_path / "page.html").read_text() == (folder / "report.html").read_text()
+
+
+def _output(capsys: pytest.CaptureFixture[str], *arguments: str | Path) -> str:
+    assert run(*arguments) == 0
+    return capsys.readouterr().out
+
+
+def test_init_writes_a_file_that_is_valid(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "new.yaml"
+    assert run("init", file) == 0
+    assert "exists" in refused(capsys, "init", file)
+    assert run("init", file, "--force") == 0
+    output = _output(
+        capsys, "sweep", file, "--dry-run", "--set", "engine=fake", "--set", "args={}", "--set", "space={}"
+    )
+    assert "canonical points" in output
+
+
+def test_dry_run_starts_nothing(sweep_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    output = _output(capsys, "sweep", sweep_file, "--dry-run", "--run", tmp_path / "run")
+    assert "1 canonical points" in output
+    assert "fake-server" in output
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("budgt.trials=3", "unknown key (did you mean 'budget'?)"),
+        ("space={fake-ngrm: {}}", "fake-ngrm"),
+        ("space={fake-ngram: {size_n: [3]}}", "'size_n' is no knob of fake-ngram"),
+        ("space={fake-ngram: {n: [99]}}", "99 is outside the engine's range 1 to 8"),
+        ("space={fake-ngram: {n: []}}", "no value given"),
+        ("workload.files=[/nowhere/prompts.jsonl]", "/nowhere/prompts.jsonl"),
+        ("workload.classes=[code_edits]", "did you mean 'code_edit'?"),
+        ("workload.prompts_per_class=1000", "fewer than prompts_per_class"),
+        ("load=[{closed: 0}]", "closed"),
+        ("load=[{replay: /nowhere/trace}]", "/nowhere/trace"),
+        ("load=[{closed: 8}]", "never steady"),
+        ("args={nonsense: 1}", "no flag --nonsense"),
+        ("engine=llamacp", "engine"),
+    ],
+)
+def test_mistakes_in_the_sweep_file(
+    sweep_file: Path, capsys: pytest.CaptureFixture[str], override: str, message: str
+) -> None:
+    assert message in refused(capsys, "sweep", sweep_file, "--dry-run", "--set", override)
+
+
+def test_an_empty_prompt_file(sweep_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "empty.jsonl").write_text("\n")
+    message = refused(capsys, "sweep", sweep_file, "--set", f"workload.files=[{tmp_path / 'empty.jsonl'}]")
+    assert "empty.jsonl" in message
+
+
+def test_a_prompt_longer_than_the_context(
+    sweep_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    prompts = [{"id": str(n), "prompt": f"{n} " + "word " * 5000, "class": "chat"} for n in range(4)]
+    lines = [json.dumps(prompt) for prompt in prompts]
+    (tmp_path / "long.jsonl").write_text("\n".join(lines))
+    changes = [
+        "--set",
+        "workload.endpoint=completions",
+        "--set",
+        f"workload.files=[{tmp_path / 'long.jsonl'}]",
+        "--run",
+        str(tmp_path / "run"),
+    ]
+    assert "do not fit into the context" in refused(capsys, "sweep", sweep_file, *changes)
+
+
+@pytest.mark.parametrize("content", [None, b"not a model", b"GGUF\x03\x00\x00\x00"])
+def test_a_model_that_cannot_be_served(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], content: bytes | None
+) -> None:
+    model, file = tmp_path / "model.gguf", tmp_path / "sweep.yaml"
+    file.write_text(f"model: {model}\n")
+    if content is not None:
+        model.write_bytes(content)
+    assert "model.gguf" in refused(capsys, "sweep", file, "--dry-run")
+
+
+def test_a_run_folder_that_cannot_be_written(
+    sweep_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "file").write_text("")
+    message = refused(capsys, "sweep", sweep_file, "--run", tmp_path / "file" / "run")
+    assert "name another folder with --run" in message
+
+
+def test_a_run_folder_of_another_sweep(
+    sweep_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "run"
+    run("sweep", sweep_file, "--run", folder)
+    assert "another sweep" in refused(capsys, "sweep", sweep_file, "--run", folder, "--set", "seed=5")
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["report", "/nowhere"],
+        ["reap", "/nowhere"],
+        ["sweep", "/nowhere.yaml"],
+        ["report", ".", "--format", "pdf"],
+    ],
+)
+def test_what_is_not_there(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert refused(capsys, *arguments).startswith("tuner: ")
+
+
+def test_reap_without_leftovers(sweep_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert "No server was left behind" in _output(capsys, "reap", tmp_path)
+
+
+def test_help_names_every_exit_code_and_loads_nothing_heavy() -> None:
+    code = (
+        "import sys, tuner\n"
+        "try: tuner.main(['--help'])\n"
+        "except SystemExit: pass\n"
+        "heavy = {'optuna', 'matplotlib', 'pandas', 'pyarrow', 'scipy', 'numpy', 'torch', 'requests'}\n"
+        "loaded = heavy & set(sys.modules)\n"
+        "sys.exit(', '.join(loaded) if loaded else 0)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    for number in (
+        "0 done",
+        "1 crash",
+        "2 usage",
+        "3 regression",
+        "4 undecided",
+        "5 invalid",
+        "130 interrupted",
+    ):
+        assert number in " ".join(done.stdout.replace("\n", " ").split())
+
+
+def test_the_schema_in_the_docs_is_the_current_one(capsys: pytest.CaptureFixture[str]) -> None:
+    """Written by `tuner schema > docs/sweep.schema.json`."""
+    stored = json.loads((ROOT / "docs" / "sweep.schema.json").read_text())
+    assert stored == json_schema()
+    assert json.loads(_output(capsys, "schema")) == stored
+
+
+@pytest.mark.parametrize("file", sorted((ROOT / "examples").glob("*.yaml")), ids=lambda f: f.name)
+def test_every_example_fits_the_schema(file: Path) -> None:
+    import jsonschema
+    import yaml
+
+    jsonschema.validate(yaml.safe_load(file.read_text()), json_schema())
