@@ -2,9 +2,10 @@
 
 import re
 import signal
+from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
 
+from launchers.engines.engine import SlotDrafts
 from results.reasons import Reason
 from results.records import KnobValue
 
@@ -13,36 +14,19 @@ PREFIX = re.compile(r"^\d+\.\d\d\.\d{3}\.\d{3} [A-Z] (?:\w{1,5} +)?")
 RENAMED = {"size_key": "size_n", "size_value": "size_m"}  # the log's own names for ngram-map
 METHOD_LINE = re.compile(r"adding speculative implementation '([\w-]+)'")
 SETTINGS_LINE = re.compile(r"common_specu\w*: - (\w+=[^,]+(?:, \w+=[^,]+)*)$")
-ACCEPTANCE_LINE = re.compile(
-    r"(?:id\s+(?P<slot>\d+) \|.*)?draft acceptance(?: rate)? = +[\d.]+ "
+SLOT_LINE = re.compile(
+    r"id +(?P<slot>\d+) \|.*draft acceptance(?: rate)? = +[\d.]+ "
     r"\( *(?P<accepted>\d+) accepted / *(?P<generated>\d+) generated\)"
 )
-DRAFTER_LINE = re.compile(
-    r"statistics +(?P<drafter>[\w-]+):.*#gen tokens = +(?P<generated>\d+), #acc tokens = +(?P<accepted>\d+)"
-)
 
 
-@dataclass(frozen=True, slots=True)
-class LogAcceptance:
-    """Draft tokens of one request (server) or since the start (drafter)."""
-
-    slot: int | None
-    accepted: int
-    generated: int
-    source: str  # "server", or "drafter NAME" for a drafter's own counter
-
-
-def acceptance_from_log(text: str) -> list[LogAcceptance]:
-    """Both kinds of counters in the order of the log. The drafter's are cumulative: the last one counts."""
-    found = []
-    for line in text.splitlines():
-        if match := ACCEPTANCE_LINE.search(line):
-            slot = int(match["slot"]) if match["slot"] else None
-            found.append(LogAcceptance(slot, int(match["accepted"]), int(match["generated"]), "server"))
-        elif match := DRAFTER_LINE.search(line):
-            source = f"drafter {match['drafter']}"
-            found.append(LogAcceptance(None, int(match["accepted"]), int(match["generated"]), source))
-    return found
+def slot_drafts_from_log(text: str) -> list[SlotDrafts]:
+    """Draft tokens per slot, summed over its requests; a request that drafted nothing has no line."""
+    accepted, generated = Counter[int](), Counter[int]()
+    for match in SLOT_LINE.finditer(text):
+        accepted[int(match["slot"])] += int(match["accepted"])
+        generated[int(match["slot"])] += int(match["generated"])
+    return [SlotDrafts(slot, accepted[slot], generated[slot]) for slot in sorted(generated)]
 
 
 def effective_from_log(text: str) -> Mapping[str, KnobValue]:

@@ -1,12 +1,13 @@
 """Published failures of llama.cpp deployments, as data: what the log says and what must come of it."""
 
+import sys
 from pathlib import Path
 
 import pytest
 
-from launchers.engines.engine import Served
-from launchers.engines.llamacpp import LlamaCpp, refuse_argv
-from launchers.engines.llamacpp_log import LogAcceptance, acceptance_from_log, effective_from_log
+from launchers.engines.engine import Served, SlotDrafts
+from launchers.engines.llamacpp import LlamaCpp
+from launchers.engines.llamacpp_log import effective_from_log, slot_drafts_from_log
 from launchers.engines.prometheus import by_position, samples, total
 from launchers.launcher import Endpoint
 from results.errors import MeasurementInvalid, UsageError
@@ -17,13 +18,6 @@ from tests.launchers.gguf_files import write_gguf
 ENGINE = LlamaCpp()
 MAP_K = ENGINE.canonical(Point("ngram-map-k"))
 
-# Acceptance of 1.0 by construction: partially accepted rounds skipped the server's counters.
-TWO_COUNTERS = """\
-common_context_can_seq_rm: the target context does not support partial sequence removal
-draft acceptance rate = 1.00000 (  115 accepted /   115 generated)
-statistics draft: #calls(b,g,a) = 1 82 33, #gen drafts = 81, #acc drafts = 33, #gen tokens = 214, \
-#acc tokens = 115, dur(b,g,a) = 0.001, 999.634, 0.005 ms
-"""
 # One slot of three accepts nothing, another has drafted too little to say.
 SLOT = "slot print_timing: id  {} | task {} | draft acceptance = {} ({:5d} accepted / {:5d} generated), "
 SLOTS = "\n".join(
@@ -44,24 +38,15 @@ RECENT = """\
 # 05: a draft model is loaded, uses memory and never drafts
 
 
-def test_draft_model_without_a_type_is_refused() -> None:
-    argv = ["llama-server", "-m", "target.gguf", "-md", "draft.gguf", "--spec-draft-n-max", "8"]
-    with pytest.raises(UsageError, match="without --spec-type"):
-        refuse_argv(argv)
-    for flag in ("-md", "--model-draft", "--spec-draft-model"):
-        with pytest.raises(UsageError, match="without --spec-type"):
-            refuse_argv(["llama-server", flag, "draft.gguf"])
-        with pytest.raises(UsageError, match="without --spec-type"):
-            refuse_argv(["llama-server", f"{flag}=draft.gguf"])
-        refuse_argv(["llama-server", flag, "draft.gguf", "--spec-type", "draft-simple"])
-    refuse_argv(["llama-server", "-m", "target.gguf"])
+DRAFT_FLAGS = ("md", "-md", "model-draft", "--model-draft", "spec-draft-model")
 
 
-@pytest.mark.parametrize("name", ["md", "model-draft", "spec-draft-n-max", "spec-type", "spec-something-new"])
-def test_speculative_flags_are_not_fixed_arguments(tmp_path: Path, name: str) -> None:
+@pytest.mark.parametrize("name", [*DRAFT_FLAGS, "spec-draft-n-max", "spec-type", "spec-something-new"])
+@pytest.mark.parametrize("server", ["embedded", sys.executable])
+def test_a_draft_model_is_no_fixed_argument_of_any_server(tmp_path: Path, name: str, server: str) -> None:
     model = write_gguf(tmp_path / "model.gguf")
-    with pytest.raises(UsageError, match="speculative"):
-        ENGINE.check_served(Served(model, None, {name: "8"}, {}))
+    with pytest.raises(UsageError, match="never drafts without --spec-type"):
+        LlamaCpp(server).resolve(str(model), None, {name: "8"}, {})
 
 
 def test_every_command_names_its_type() -> None:
@@ -98,34 +83,33 @@ def test_no_knob_is_left_to_a_default() -> None:
             assert f"--spec-ngram-{method}-{knob}" in argv
 
 
-# 12: two counters that disagree
-
-
-def test_both_counters_are_read() -> None:
-    server, drafter = acceptance_from_log(TWO_COUNTERS)
-    assert server == LogAcceptance(None, 115, 115, "server")
-    assert drafter == LogAcceptance(None, 115, 214, "drafter draft")
-    assert round(drafter.accepted / drafter.generated, 4) == 0.5374
-
-
-def test_both_counters_of_recent_builds() -> None:
-    assert acceptance_from_log(RECENT) == [LogAcceptance(None, 40, 44, "drafter ngram-map-k")]
-    line = (
-        "0.01.608.207 I slot print_timing: id  0 | task 0 | "
-        "draft acceptance = 0.51852 (   42 accepted /    81 generated), mean len =  4.82"
-    )
-    assert acceptance_from_log(line) == [LogAcceptance(0, 42, 81, "server")]
-
-
 # 20: one slot collapses, and the mean over slots hides it
 
 
-def test_counts_are_kept_per_slot() -> None:
-    assert acceptance_from_log(SLOTS) == [
-        LogAcceptance(0, 561, 750, "server"),
-        LogAcceptance(1, 0, 630, "server"),
-        LogAcceptance(2, 0, 3, "server"),
-    ]
+METHOD = "common_speculative_init: adding speculative implementation '{}'\n"
+TWO_REQUESTS_OF_SLOT_1 = "\n".join(
+    f"0.05.341.101 I {SLOT.format(*counts)} mean len =  2.67"
+    for counts in ((1, 9, "0.83333", 5, 6), (1, 12, "0.50000", 2, 4))
+)
+
+
+def test_counts_are_kept_per_slot(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    log.write_text(METHOD.format("draft-simple") + SLOTS)
+    found = ENGINE.drafts_by_slot(StubEndpoint(log, owner=True))
+    assert found == [SlotDrafts(0, 561, 750), SlotDrafts(1, 0, 630), SlotDrafts(2, 0, 3)]
+
+
+def test_requests_of_one_slot_are_summed() -> None:
+    assert slot_drafts_from_log(TWO_REQUESTS_OF_SLOT_1) == [SlotDrafts(1, 7, 10)]
+    assert slot_drafts_from_log(RECENT) == []
+
+
+@pytest.mark.parametrize("start", [METHOD.format("ngram-map-k"), METHOD.format("something-new"), ""])
+def test_a_method_without_a_drafter_has_none_to_break(tmp_path: Path, start: str) -> None:
+    log = tmp_path / "log"
+    log.write_text(start + SLOTS)
+    assert ENGINE.drafts_by_slot(StubEndpoint(log, owner=True)) == ()
 
 
 def test_a_slot_that_does_not_speculate_fails_the_server(tmp_path: Path) -> None:
