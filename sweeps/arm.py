@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 
-from analysis.acceptance import from_counters
+from analysis.acceptance import counted_in_replies, from_counters, reconcile
 from analysis.summary import (
     capacity_limited,
     in_one_window,
@@ -13,6 +13,7 @@ from analysis.summary import (
     summarise,
     total_output_tokens,
 )
+from launchers.engines.engine import SlotDrafts
 from launchers.launcher import Endpoint, Launch
 from launchers.port import free_port
 from launchers.telemetry import HostWindow
@@ -64,6 +65,7 @@ class Arm:
     measured_s: float = 0.0
     effective: Mapping[str, KnobValue | None] = field(default_factory=dict)
     turns: dict[Cell, list[Turn]] = field(default_factory=dict)
+    slots: Sequence[SlotDrafts] = ()  # after the last window
     failure: Failure | None = None
     stopped_at_ratio: float | None = None  # hopeless
 
@@ -118,8 +120,13 @@ class Arm:
         counts = [turn.counted for turn in turns if turn.counted is not None]
         counted = sum(counts[1:], counts[0]) if len(counts) == len(turns) else None
         acceptance = from_counters(
-            counted, total_output_tokens(requests), method_is_none=self.point.is_baseline
+            counted,
+            total_output_tokens(requests),
+            method_is_none=self.point.is_baseline,
+            source="the counters",
         )
+        if self.stopped_at_ratio is None:  # else requests that were cut are in the counters alone
+            acceptance = reconcile(acceptance, counted_in_replies(requests), "the replies")
         wall_s = sum(turn.wall_s for turn in turns)
         host = merged_telemetry([turn.host for turn in turns])
         return summarise(cell, requests, wall_s, acceptance, host, max_tokens=self.max_tokens)
@@ -146,6 +153,9 @@ def up(setup: Setup, point: Point, name: str, check: Sequence[Prompt] = ()) -> I
             _warm_up(setup, endpoint, arm)
         arm.start_s = arm.start_s or time.monotonic() - began
         yield arm
+        with arm.failing():
+            if arm.endpoint is not None and arm.failure is None:
+                arm.slots = setup.engine.drafts_by_slot(arm.endpoint)
 
 
 def measure(setup: Setup, arm: Arm, window: Window, gate: Gate | None) -> tuple[Request, ...]:
