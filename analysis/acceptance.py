@@ -60,27 +60,31 @@ def honest_length(counters: SpecCounters, output_tokens: int | None) -> float | 
     return output_tokens / steps if output_tokens >= steps else None
 
 
-def reconcile(counted: Acceptance, other: SpecCounters | None, source: str) -> Acceptance:
-    """`counted` if the other source of the same window agrees within a point, else a range and no rate.
+def reconcile(
+    counted: Acceptance, other: SpecCounters | None, source: str, *, ours: SpecCounters | None = None
+) -> Acceptance:
+    """`counted` if the other source agrees within a point, else a range and no rate.
 
+    `ours` is what `counted`'s own source counted over all that `other` covers, if that is more than
+    the window: a source that is wrong somewhere in an arm-run is trusted nowhere in it.
     A source without counts has no say. Few drafts do not excuse a difference: both counted the same.
     Drafts that only the other source saw leave it unknown whether the server speculates.
     """
-    ours, theirs = raw_rate(counted.counters), raw_rate(other)
-    if theirs is not None and counted.state is AcceptanceState.NOT_SPECULATING:
+    rate_a, rate_b = raw_rate(ours or counted.counters), raw_rate(other)
+    if rate_a is None and rate_b is not None and counted.state is AcceptanceState.NOT_SPECULATING:
         note = f"{counted.source} saw no draft, {source} did"
         return replace(counted, state=AcceptanceState.UNKNOWN, note=note)
-    if ours is None or theirs is None or abs(ours - theirs) <= MAX_DISAGREEMENT:
+    if rate_a is None or rate_b is None or abs(rate_a - rate_b) <= MAX_DISAGREEMENT:
         return counted
     return replace(
         counted,
         state=AcceptanceState.COUNTERS_DISAGREE,
         source=f"{counted.source} | {source}",
         rate=None,
-        rate_range=(min(ours, theirs), max(ours, theirs)),
+        rate_range=(min(rate_a, rate_b), max(rate_a, rate_b)),
         length=None,
         per_position=(),
-        note=f"{counted.source} say {ours:.1%}, {source} {theirs:.1%}",
+        note=f"{counted.source} say {rate_a:.1%}, {source} {rate_b:.1%}",
     )
 
 

@@ -7,7 +7,7 @@ other part of the tool is the real one. Tokens are words; a prompt always gets t
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
-from launchers.engines.engine import Knob, ReadBack, Served, SlotDrafts
+from launchers.engines.engine import Knob, ReadBack, Recount, Served, SlotDrafts
 from launchers.engines.http import ask, get_json, is_ok
 from launchers.engines.prometheus import fetch_samples, total
 from launchers.fake_server import FakeEndpoint, Fault, Script, class_before_colon
@@ -117,6 +117,9 @@ class FakeEngine:
 
     def drafts_by_slot(self, endpoint: Endpoint) -> Sequence[SlotDrafts]:
         return ()
+
+    def recount(self, endpoint: Endpoint) -> Recount | None:
+        return None
 
     def admission(self, endpoint: Endpoint) -> tuple[int, int] | None:
         return None

@@ -51,6 +51,14 @@ class SlotDrafts:
     generated: int
 
 
+@dataclass(frozen=True, slots=True)
+class Recount:
+    """The same drafts since the server started, counted twice: by the server and by its drafter."""
+
+    server: SpecCounters
+    drafter: SpecCounters
+
+
 class Engine(Protocol):
     """One inference engine. All knowledge that is special to it lives in its module."""
 
@@ -114,6 +122,9 @@ class Engine(Protocol):
         Empty if the engine does not tell, or if the method only looks up what was said before:
         that may rightly find nothing of use.
         """
+
+    def recount(self, endpoint: Endpoint) -> Recount | None:
+        """Both counts where the engine keeps two apart; asked for while no request is in flight."""
 
     def admission(self, endpoint: Endpoint) -> tuple[int, int] | None:
         """Requests (running, waiting) inside the server now; None if it does not tell."""

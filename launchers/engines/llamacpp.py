@@ -16,9 +16,15 @@ from launchers.embedded.flags import BY_NAME, SPECULATIVE, flag_name
 from launchers.embedded.gguf import check_gguf
 from launchers.embedded.model import file_identity, find_model
 from launchers.engines import llamacpp_knobs as rules
-from launchers.engines.engine import Knob, ReadBack, Served, SlotDrafts
+from launchers.engines.engine import Knob, ReadBack, Recount, Served, SlotDrafts
 from launchers.engines.http import ask, get_json, is_ok, post_json
-from launchers.engines.llamacpp_log import cause_from_log, effective_from_log, line_with, slot_drafts_from_log
+from launchers.engines.llamacpp_log import (
+    cause_from_log,
+    effective_from_log,
+    line_with,
+    recount_from_log,
+    slot_drafts_from_log,
+)
 from launchers.engines.prometheus import by_position, fetch_samples, total
 from launchers.launcher import Endpoint
 from launchers.port import LOOPBACK
@@ -168,6 +174,9 @@ class LlamaCpp:
         log = endpoint.log_path.read_text("utf-8", "replace")
         method = rules.METHODS.get(str(effective_from_log(log).get("method")))
         return slot_drafts_from_log(log) if method is not None and method.needs_draft else ()
+
+    def recount(self, endpoint: Endpoint) -> Recount | None:
+        return recount_from_log(endpoint.log_path.read_text("utf-8", "replace"))
 
     def admission(self, endpoint: Endpoint) -> tuple[int, int] | None:
         page = fetch_samples(f"{endpoint.base_url}/metrics") or []

@@ -116,6 +116,16 @@ def test_drafts_that_one_source_saw_are_not_nothing() -> None:
     assert (found.state, found.note) == (AcceptanceState.UNKNOWN, "metrics saw no draft, log did")
 
 
+def test_a_source_that_is_wrong_over_the_whole_run_is_not_trusted_in_a_window() -> None:
+    whole = SpecCounters(0, 2000, 2000)
+    found = reconcile(COUNTED, SpecCounters(800, 4000, 2000), "drafter", ours=whole)
+    assert found.state is AcceptanceState.COUNTERS_DISAGREE
+    assert found.rate_range == pytest.approx((0.5, 1.0))
+    assert reconcile(COUNTED, whole, "drafter", ours=whole) is COUNTED
+    idle = from_counters(SpecCounters(0, 0, 0), 700, method_is_none=False)
+    assert reconcile(idle, whole, "drafter", ours=whole) is idle  # other windows drafted
+
+
 def test_replies_tell_the_tokens_of_their_drafts() -> None:
     told = [
         request("a", engine_stats={"draft_n": 30.0, "draft_n_accepted": 20.0, "predicted_n": 40.0}),

@@ -5,14 +5,14 @@ from pathlib import Path
 
 import pytest
 
-from launchers.engines.engine import Served, SlotDrafts
+from launchers.engines.engine import Recount, Served, SlotDrafts
 from launchers.engines.llamacpp import LlamaCpp
-from launchers.engines.llamacpp_log import effective_from_log, slot_drafts_from_log
+from launchers.engines.llamacpp_log import effective_from_log, recount_from_log, slot_drafts_from_log
 from launchers.engines.prometheus import by_position, samples, total
 from launchers.launcher import Endpoint
 from results.errors import MeasurementInvalid, UsageError
 from results.reasons import Reason
-from results.records import BASELINE, Point
+from results.records import BASELINE, Point, SpecCounters
 from tests.launchers.gguf_files import write_gguf
 
 ENGINE = LlamaCpp()
@@ -81,6 +81,36 @@ def test_no_knob_is_left_to_a_default() -> None:
         argv = ENGINE.command(ENGINE.canonical(Point(f"ngram-{method}")), what, 8000)
         for knob in ("size-n", "size-m", "min-hits"):
             assert f"--spec-ngram-{method}-{knob}" in argv
+
+
+# 12: two counters that disagree
+
+# Acceptance of 1.0 by construction: partially accepted rounds skipped the server's counters.
+TWO_COUNTERS = """\
+common_context_can_seq_rm: the target context does not support partial sequence removal
+draft acceptance rate = 1.00000 (  115 accepted /   115 generated)
+statistics draft: #calls(b,g,a) = 1 82 33, #gen drafts = 81, #acc drafts = 33, #gen tokens = 214, \
+#acc tokens = 115, dur(b,g,a) = 0.001, 999.634, 0.005 ms
+"""
+
+
+def test_both_counters_are_read(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    log.write_text(TWO_COUNTERS)
+    found = ENGINE.recount(StubEndpoint(log, owner=True))
+    assert found == Recount(server=SpecCounters(0, 115, 115), drafter=SpecCounters(81, 214, 115))
+
+
+def test_the_drafter_s_last_line_counts_against_all_of_the_server_s() -> None:
+    line = RECENT.splitlines()[-1] + "\n"
+    earlier = line.replace("44,", "10,").replace("40,", "9,")
+    found = recount_from_log(f"{earlier}{TWO_REQUESTS_OF_SLOT_1}\n{line}")
+    assert found == Recount(server=SpecCounters(0, 10, 7), drafter=SpecCounters(15, 44, 40))
+
+
+def test_a_drafter_that_saw_a_part_is_no_second_count() -> None:
+    assert recount_from_log(f"{SLOTS}\n{TWO_COUNTERS}") is None  # 214 of 1498 tokens
+    assert recount_from_log(SLOTS) is None
 
 
 # 20: one slot collapses, and the mean over slots hides it

@@ -84,6 +84,13 @@ def test_every_method_drafts_with_the_knobs_asked_for(tmp_path: Path, point: Poi
         assert counters.accepted_tokens == timings["draft_n_accepted"] == sum(counters.accepted_per_position)
         assert timings["cache_n"] == 0
         drafted = SlotDrafts(0, int(timings["draft_n_accepted"]), int(timings["draft_n"]))
+        recount = ENGINE.recount(endpoint)
+        assert recount is not None
+        assert recount.server == replace(recount.drafter, drafts=0)
+        assert (recount.drafter.draft_tokens, recount.drafter.accepted_tokens) == (
+            counters.draft_tokens,
+            counters.accepted_tokens,
+        )
         by_slot = [replace(s, slot=0) for s in ENGINE.drafts_by_slot(endpoint)]
         assert by_slot == ([drafted] if point.method == "draft-simple" else [])
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from launchers.engines.engine import SlotDrafts
+from launchers.engines.engine import Recount, SlotDrafts
 from launchers.fake import FakeEngine
 from launchers.fake_server import Fault
 from launchers.launcher import Endpoint
@@ -144,6 +144,22 @@ def test_replies_that_only_reason_are_warned_about(tmp_path: Path) -> None:
         "50% of the replies have no answer text; raise max_tokens if they reason",
     ]
     assert RunFolder(tmp_path / "thinks" / "run").blocks() == [block]
+
+
+class CountsFullRoundsOnly(FakeEngine):
+    """Partly accepted drafts are in the drafter's own counter alone."""
+
+    def recount(self, endpoint: Endpoint) -> Recount | None:
+        return Recount(server=SpecCounters(0, 115, 115), drafter=SpecCounters(81, 214, 115))
+
+
+def test_a_drafter_that_contradicts_the_server_leaves_a_range(tmp_path: Path) -> None:
+    block = blocks(tmp_path, engine=CountsFullRoundsOnly)([POINT], Phase.CONFIRM)
+    arm = block.arm(POINT)
+    assert arm is not None and arm.failure is None
+    for acceptance in (m.acceptance for m in arm.measurements):
+        assert (acceptance.state, acceptance.rate) == (AcceptanceState.COUNTERS_DISAGREE, None)
+        assert acceptance.rate_range == pytest.approx((0.5374, 1.0), abs=5e-5)
 
 
 CELL = Cell("chat", "closed(1)")
