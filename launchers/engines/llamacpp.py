@@ -275,11 +275,13 @@ def _check_speculation(point: Point, slots: Sequence[Mapping[str, Any]], log: st
 def _effective(
     props: Mapping[str, Any], slots: Sequence[Mapping[str, Any]], log: str
 ) -> dict[str, KnobValue | None]:
+    """What the log says of a drafter's own context (layers, cache types) concerns no baseline."""
+    printed = effective_from_log(log)
     return {
         "build": props.get("build_info"),
         "parallel": len(slots),
         "context_per_slot": min(int(slot["n_ctx"]) for slot in slots),
-        **effective_from_log(log),
+        **{name: printed[name] for name in printed if name in LlamaCpp.speculative_settings},
     }
 
 

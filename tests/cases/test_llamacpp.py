@@ -199,6 +199,29 @@ class StubEndpoint:
         return ()
 
 
+def test_what_is_printed_of_the_drafter_makes_no_other_setting_of_the_arm(tmp_path: Path) -> None:
+    """A draft model's context has layers and cache types of its own, which the baseline's log lacks."""
+    what = Served(tmp_path / "model.gguf", None, {"parallel": 2}, {})
+    (tmp_path / "log").write_text(RECENT)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("launchers.engines.llamacpp.get_json", pages(what).__getitem__)
+        found = ENGINE.read_back(StubEndpoint(tmp_path / "log", owner=True), MAP_K, what)
+    both_arms = {"build", "parallel", "context_per_slot"}
+    assert set(found.effective) - both_arms <= ENGINE.speculative_settings
+    assert MAP_K.knobs.items() <= dict(found.effective).items()
+
+
+def pages(
+    what: Served, slots: list[dict[str, object]] | None = None, model: str | None = None
+) -> dict[str, object]:
+    """What a healthy server with two slots says, by address."""
+    both = [{"id": i, "n_ctx": 1024, "speculative": True} for i in range(2)]
+    return {
+        "http://stub/props": {"model_path": model or str(what.model), "build_info": "b1"},
+        "http://stub/slots": slots if slots is not None else both,
+    }
+
+
 def read_back(
     tmp_path: Path,
     *,
@@ -210,15 +233,10 @@ def read_back(
 ) -> tuple[Reason, str]:
     """Why the engine refuses this server for ngram-map-k with its defaults and two slots."""
     what = Served(tmp_path / "model.gguf", None, {"parallel": 2}, {})
-    both = [{"id": i, "n_ctx": 1024, "speculative": True} for i in range(2)]
-    pages = {
-        "http://stub/props": {"model_path": model or str(what.model), "build_info": "b1"},
-        "http://stub/slots": slots if slots is not None else both,
-    }
     (tmp_path / "log").write_text(log)
     endpoint: Endpoint = StubEndpoint(tmp_path / "log", owner)
     with pytest.MonkeyPatch.context() as patch, pytest.raises(MeasurementInvalid) as caught:
-        patch.setattr("launchers.engines.llamacpp.get_json", pages.__getitem__)
+        patch.setattr("launchers.engines.llamacpp.get_json", pages(what, slots, model).__getitem__)
         ENGINE.read_back(endpoint, point, what)
     return caught.value.reason, caught.value.evidence
 

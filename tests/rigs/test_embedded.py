@@ -76,6 +76,7 @@ def test_every_method_drafts_with_the_knobs_asked_for(tmp_path: Path, point: Poi
     with running(ENGINE, ProcessLauncher(tmp_path), what, point) as endpoint:
         back = ENGINE.read_back(endpoint, point, what)
         assert {**point.knobs, "method": point.method, "parallel": 2}.items() <= dict(back.effective).items()
+        assert set(back.effective) - {"build", "parallel", "context_per_slot"} <= ENGINE.speculative_settings
         assert ENGINE.context_tokens(endpoint) == 1024
         timings = stream(endpoint, ENGINE, max_tokens=60)[-1]["timings"]
         counters = ENGINE.counters(endpoint)
