@@ -266,6 +266,7 @@ LATENCIES = tuple(
     for name in ("ttft", "tpot", "chunk_gap", "end_to_end")
     for quantile in ("p50", "p95", "p99")
 )
+OBJECTIVES = HIGHER_IS_BETTER + LATENCIES
 
 
 def figure(measurement: Measurement, objective: str) -> float | None:
