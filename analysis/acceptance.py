@@ -3,13 +3,13 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from results.records import Acceptance, AcceptanceState, SpecCounters
+from results.records import Acceptance, AcceptanceState, Request, SpecCounters
 
 MIN_DRAFTS = 100  # below, no rate is stated
 MIN_WINDOW_TOKENS = 100  # below, "nothing was drafted" proves nothing
 SUSPECT_RATE = 0.995  # with more than one token per draft this is a counter fault or a loop
 MAX_DISAGREEMENT = 0.01  # between two sources of one rate
-MIN_SLOT_DRAFTED = 8  # tokens; fewer are no evidence about a slot
+MIN_SLOT_DRAFTS = 8  # fewer are no evidence about a slot
 MIN_SLOT_RATE = 0.01
 
 
@@ -60,26 +60,44 @@ def honest_length(counters: SpecCounters, output_tokens: int | None) -> float | 
     return output_tokens / steps if output_tokens >= steps else None
 
 
-def reconcile(a: Acceptance, b: Acceptance) -> Acceptance:
-    """Two sources for the same window: `a` if they agree within a point, else a range and no rate.
+def reconcile(
+    counted: Acceptance, other: SpecCounters | None, source: str, *, ours: SpecCounters | None = None
+) -> Acceptance:
+    """`counted` if the other source agrees within a point, else a range and no rate.
 
+    `ours` is what `counted`'s own source counted over all that `other` covers, if that is more than
+    the window: a source that is wrong somewhere in an arm-run is trusted nowhere in it.
     A source without counts has no say. Few drafts do not excuse a difference: both counted the same.
+    Drafts that only the other source saw leave it unknown whether the server speculates.
     """
-    rate_a, rate_b = raw_rate(a.counters), raw_rate(b.counters)
-    if rate_a is None or rate_b is None:
-        return b if rate_a is None and rate_b is not None else a
-    if abs(rate_a - rate_b) <= MAX_DISAGREEMENT:
-        return a
+    rate_a, rate_b = raw_rate(ours or counted.counters), raw_rate(other)
+    if rate_a is None and rate_b is not None and counted.state is AcceptanceState.NOT_SPECULATING:
+        note = f"{counted.source} saw no draft, {source} did"
+        return replace(counted, state=AcceptanceState.UNKNOWN, note=note)
+    if rate_a is None or rate_b is None or abs(rate_a - rate_b) <= MAX_DISAGREEMENT:
+        return counted
     return replace(
-        a,
+        counted,
         state=AcceptanceState.COUNTERS_DISAGREE,
-        source=f"{a.source} | {b.source}",
+        source=f"{counted.source} | {source}",
         rate=None,
         rate_range=(min(rate_a, rate_b), max(rate_a, rate_b)),
         length=None,
         per_position=(),
-        note=f"{a.source or 'one source'} says {rate_a:.1%}, {b.source or 'the other'} {rate_b:.1%}",
+        note=f"{counted.source} say {rate_a:.1%}, {source} {rate_b:.1%}",
     )
+
+
+def counted_in_replies(requests: Sequence[Request]) -> SpecCounters | None:
+    """What the replies say of their own drafts (llama.cpp's `timings`); None if none does.
+
+    They do not tell the number of drafts, only of their tokens. A reply without drafts says nothing.
+    """
+    told = [r.engine_stats for r in requests if "draft_n" in r.engine_stats]
+    if not told:
+        return None
+    accepted = sum(stats.get("draft_n_accepted", 0) for stats in told)
+    return SpecCounters(0, int(sum(stats["draft_n"] for stats in told)), int(accepted))
 
 
 def raw_rate(counters: SpecCounters | None) -> float | None:
@@ -91,18 +109,27 @@ def raw_rate(counters: SpecCounters | None) -> float | None:
 
 @dataclass(frozen=True, slots=True)
 class SlotCounts:
-    """Draft tokens of one slot of a server over one window."""
+    """Draft tokens of one slot of a server over one arm-run."""
 
     slot: int
     accepted: int
     generated: int
 
 
-def failed_slots(slots: Sequence[SlotCounts]) -> tuple[int, ...]:
-    """Slots on which drafts are made and (almost) none is accepted; the mean over slots hides them."""
-    return tuple(
-        s.slot for s in slots if s.generated >= MIN_SLOT_DRAFTED and s.accepted < MIN_SLOT_RATE * s.generated
-    )
+def failed_slots(slots: Sequence[SlotCounts], tokens_per_draft: float = 1.0) -> tuple[int, ...]:
+    """Slots on which drafts are made and (almost) none is accepted; the mean over slots hides them.
+
+    A draft falls with its first token, however long it is: the least evidence is counted in drafts.
+    """
+    least = MIN_SLOT_DRAFTS * max(tokens_per_draft, 1.0)
+    return tuple(s.slot for s in slots if s.generated >= least and s.accepted < MIN_SLOT_RATE * s.generated)
+
+
+def tokens_per_draft(windows: Sequence[Acceptance]) -> float:
+    """Mean length of a draft over several windows; 1 where nothing is known of it."""
+    counted = [a.counters for a in windows if a.counters is not None]
+    drafts = sum(c.drafts for c in counted)
+    return sum(c.draft_tokens for c in counted) / drafts if drafts > 0 else 1.0
 
 
 def _off(counters: SpecCounters | None, source: str) -> Acceptance:

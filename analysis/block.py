@@ -9,9 +9,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
-from analysis.acceptance import SlotCounts, failed_slots
+from analysis.acceptance import SlotCounts, failed_slots, tokens_per_draft
 from analysis.output import is_degenerate
-from analysis.parity import is_thinking, length_gap
+from analysis.parity import cache_gap, is_thinking, length_gap, length_report
 from analysis.settings import changed, describe
 from analysis.summary import MIN_CONCURRENCY_SHARE, requested_concurrency
 from results.reasons import Reason
@@ -73,11 +73,13 @@ def arm_failure(
             _request_errors(run, requests),
             _unparsed(run, requests),
             _speculation(run),
-            _broken_slots(slots),
+            _broken_slots(run, slots),
             _wrong_output(requests, reference, rules),
             _unwanted_thinking(requests, rules),
             *(_load(m, rules) for m in run.measurements),
-            _confounded(run, baseline, rules) if baseline else None,
+            _other_settings(run, baseline, rules) if baseline else None,
+            _other_lengths(run, requests, baseline, reference, rules) if baseline else None,
+            cache_gap(reference, requests),
         )
     )
 
@@ -174,12 +176,14 @@ def _speculation(run: ArmRun) -> Failure | None:
     return None
 
 
-def _broken_slots(slots: Sequence[SlotCounts]) -> Failure | None:
-    failed = failed_slots(slots)
+def _broken_slots(run: ArmRun, slots: Sequence[SlotCounts]) -> Failure | None:
+    failed = failed_slots(slots, tokens_per_draft([m.acceptance for m in run.measurements]))
     if not failed:
         return None
     counts = ", ".join(f"slot {s.slot}: {s.accepted} of {s.generated}" for s in slots if s.slot in failed)
-    return Failure(Reason.BROKEN_DRAFTER, f"accepted draft tokens on {counts}")
+    others = [s for s in slots if s.slot not in failed]
+    rest = f"; on the others {sum(s.accepted for s in others)} of {sum(s.generated for s in others)}"
+    return Failure(Reason.BROKEN_DRAFTER, f"accepted draft tokens on {counts}{rest if others else ''}")
 
 
 def _wrong_output(requests: Sequence[Request], reference: Sequence[Request], rules: Rules) -> Failure | None:
@@ -229,16 +233,30 @@ def _too_short(measurement: Measurement, rules: Rules) -> Failure | None:
     return Failure(Reason.TOO_SHORT, evidence)
 
 
-def _confounded(run: ArmRun, baseline: ArmRun, rules: Rules) -> Failure | None:
-    if rules.speculative_keys is not None:
-        allowed = rules.speculative_keys | run.point.knobs.keys()
-        if found := changed(baseline.effective, run.effective, ignoring=allowed):
-            return Failure(Reason.CONFOUNDED, f"settings differ from the baseline's: {describe(found)}")
+def _other_settings(run: ArmRun, baseline: ArmRun, rules: Rules) -> Failure | None:
+    if rules.speculative_keys is None:
+        return None
+    allowed = rules.speculative_keys | run.point.knobs.keys()
+    found = changed(baseline.effective, run.effective, ignoring=allowed)
+    if not found:
+        return None
+    return Failure(Reason.CONFOUNDED, f"settings differ from the baseline's: {describe(found)}")
+
+
+def _other_lengths(
+    run: ArmRun,
+    requests: Sequence[Request],
+    baseline: ArmRun,
+    reference: Sequence[Request],
+    rules: Rules,
+) -> Failure | None:
     for ours in run.measurements:
         theirs = baseline.cell(ours.cell)
         gap = _length_gap(theirs, ours, partial=run.stopped_early) if theirs else 0.0
         if gap > rules.max_length_gap:
-            return Failure(Reason.CONFOUNDED, f"{ours.cell.label}: output lengths differ by {gap:.1%}")
+            estimates = f" ({length_report(reference, requests)})" if reference else ""
+            evidence = f"{ours.cell.label}: output lengths differ by {gap:.1%}{estimates}"
+            return Failure(Reason.CONFOUNDED, evidence)
     return None
 
 
@@ -250,11 +268,12 @@ def _length_gap(baseline: Measurement, candidate: Measurement, *, partial: bool)
 
 
 HIGHER_IS_BETTER = ("tokens_per_s", "mean_request_tokens_per_s")
-OBJECTIVES = HIGHER_IS_BETTER + tuple(
+LATENCIES = tuple(
     f"{name}_{quantile}_s"
     for name in ("ttft", "tpot", "chunk_gap", "end_to_end")
     for quantile in ("p50", "p95", "p99")
 )
+OBJECTIVES = HIGHER_IS_BETTER + LATENCIES
 
 
 def figure(measurement: Measurement, objective: str) -> float | None:

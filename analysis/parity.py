@@ -1,7 +1,7 @@
 """What must be equal between arms, or as declared: lengths, kind of workload, prefix-cache hits."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from analysis.summary import tokens_by_prompt
@@ -36,40 +36,41 @@ class LengthReport:
     log_speedup_matched: float | None
 
     @property
-    def mismatch_share(self) -> float:
-        """Prompts whose lengths differ, of those both arms answered."""
-        return 1 - len(self.matched_prompts) / self.prompts if self.prompts else 0.0
+    def sign_depends(self) -> bool:
+        """Whether the sign depends on which prompts are counted."""
+        every, matched = self.log_speedup_all, self.log_speedup_matched
+        return every is not None and matched is not None and every * matched < 0
 
-    @property
-    def inconclusive(self) -> bool:
-        """The sign depends on which prompts are counted, or only unequal ones could be counted."""
-        if self.log_speedup_all is None or self.log_speedup_matched is None:
-            return True
-        return self.log_speedup_all * self.log_speedup_matched < 0
+    def __str__(self) -> str:
+        """For evidence: both estimates, as factors."""
+        shown = f"{_times(self.log_speedup_all)} over all {self.prompts} prompts"
+        if self.log_speedup_matched is None:
+            return f"{shown}, and none has the same length in both arms"
+        equal = f"{_times(self.log_speedup_matched)} over the {len(self.matched_prompts)} of equal length"
+        return f"{shown}, {equal}" + (": the sign depends on which are counted" * self.sign_depends)
 
 
 def length_report(baseline: Sequence[Request], candidate: Sequence[Request]) -> LengthReport:
     """Compare the arms over the prompts both answered: all of them, and those of equal length."""
-    lengths_a, lengths_b = tokens_by_prompt(baseline), tokens_by_prompt(candidate)
-    shared = lengths_a.keys() & lengths_b.keys()
-    matched = tuple(sorted(p for p in shared if lengths_a[p] == lengths_b[p]))
-    return LengthReport(
-        len(shared),
-        matched,
-        _log_speedup(baseline, candidate, shared),
-        _log_speedup(baseline, candidate, set(matched)),
-    )
+    arms = _shared(baseline, candidate)
+    lengths_a, lengths_b = (tokens_by_prompt(arm) for arm in arms)
+    matched = tuple(sorted(p for p in lengths_a if lengths_a[p] == lengths_b.get(p)))
+    same = [[r for r in arm if r.prompt_id in matched] for arm in arms]
+    return LengthReport(len(lengths_a), matched, _log_speedup(*arms), _log_speedup(*same))
 
 
-def _log_speedup(a: Sequence[Request], b: Sequence[Request], prompts: set[str]) -> float | None:
-    rates = [_tokens_per_s([r for r in arm if r.prompt_id in prompts]) for arm in (a, b)]
+def _times(log_ratio: float | None) -> str:
+    return "unknown" if log_ratio is None else f"{math.exp(log_ratio):.2f}x"
+
+
+def _log_speedup(a: Sequence[Request], b: Sequence[Request]) -> float | None:
+    rates = [_tokens_per_s(arm) for arm in (a, b)]
     return math.log(rates[1] / rates[0]) if all(rates) else None
 
 
 def _tokens_per_s(requests: Sequence[Request]) -> float:
-    good = [r for r in requests if r.error is None]
-    spent = sum(r.ended_s - r.sent_s for r in good)
-    return sum(r.output_tokens or 0 for r in good) / spent if spent > 0 else 0.0
+    spent = sum(r.ended_s - r.sent_s for r in requests)
+    return sum(r.output_tokens or 0 for r in requests) / spent if spent > 0 else 0.0
 
 
 def is_thinking(request: Request) -> bool:
@@ -79,40 +80,51 @@ def is_thinking(request: Request) -> bool:
     return bool(request.reasoning_text.strip()) or opened
 
 
-def workload_kind(requests: Sequence[Request]) -> str:
-    """What was measured: "answers", "thinking" (every reply reasons), "mixed" or "nothing"."""
-    thinking = {is_thinking(r) for r in requests if r.error is None}
-    if not thinking:
-        return "nothing"
-    return "mixed" if len(thinking) == 2 else "thinking" if thinking.pop() else "answers"
-
-
 def workload_warnings(requests: Sequence[Request]) -> tuple[str, ...]:
-    """What to tell about the kind of work measured; drafters do better on reasoning than on answers."""
+    """What to tell about the kind of work measured; drafters do better on reasoning than on answers.
+
+    In shares, so that Blocks of the same prompts say the same.
+    """
     good = [r for r in requests if r.error is None]
-    empty = sum(not r.text.strip() for r in good)
+    thinking, empty = (_share(good, of) for of in (is_thinking, _has_no_answer))
     found = []
-    if workload_kind(good) == "mixed":
-        count = sum(map(is_thinking, good))
-        found.append(f"mixed workload: {count} of {len(good)} replies reason, the others do not")
-    if empty:
-        found.append(f"{empty} of {len(good)} replies have no answer text; raise max_tokens if they reason")
+    if 0 < thinking < 1:
+        found.append(f"mixed workload: {thinking:.0%} of the replies reason, the others do not")
+    if empty > 0:
+        found.append(f"{empty:.0%} of the replies have no answer text; raise max_tokens if they reason")
     return tuple(found)
 
 
-@dataclass(frozen=True, slots=True)
-class CacheCounts:
-    """Tokens looked up in the prefix cache over one window, and those found."""
-
-    queries: int
-    hits: int
+def _has_no_answer(request: Request) -> bool:
+    return not request.text.strip()
 
 
-def cache_gap(baseline: CacheCounts, candidate: CacheCounts) -> Failure | None:
-    """CONFOUNDED if the prefix-cache hit rates of two arms are more than a point apart."""
-    rates = [c.hits / c.queries if c.queries else 0.0 for c in (baseline, candidate)]
-    gap = abs(rates[1] - rates[0])
-    if gap <= MAX_HIT_RATE_GAP:
+def _share(requests: Sequence[Request], of: Callable[[Request], bool]) -> float:
+    return sum(map(of, requests)) / len(requests) if requests else 0.0
+
+
+def cache_gap(baseline: Sequence[Request], candidate: Sequence[Request]) -> Failure | None:
+    """CONFOUNDED if the prefix-cache hit rates of two arms are more than a point apart.
+
+    Only over the prompts both answered: an arm that was stopped early saw fewer.
+    """
+    rate_a, rate_b = (cache_hit_rate(arm) for arm in _shared(baseline, candidate))
+    if rate_a is None or rate_b is None or abs(rate_b - rate_a) <= MAX_HIT_RATE_GAP:
         return None
-    shown = f"prefix-cache hit rate {rates[0]:.1%} against {rates[1]:.1%}: {100 * gap:.1f} points apart"
+    points = 100 * abs(rate_b - rate_a)
+    shown = f"prefix-cache hit rate {rate_a:.1%} against {rate_b:.1%}: {points:.1f} points apart"
     return Failure(Reason.CONFOUNDED, shown)
+
+
+def cache_hit_rate(requests: Sequence[Request]) -> float | None:
+    """Prompt tokens found in the prefix cache (llama.cpp's `timings`), per prompt token; None if untold."""
+    told = [r for r in requests if "cache_n" in r.engine_stats and r.prompt_tokens]
+    tokens = sum(r.prompt_tokens or 0 for r in told)
+    return sum(r.engine_stats["cache_n"] for r in told) / tokens if tokens else None
+
+
+def _shared(a: Sequence[Request], b: Sequence[Request]) -> tuple[list[Request], list[Request]]:
+    """The successful requests of two arms whose prompt both answered."""
+    good_a, good_b = ([r for r in arm if r.error is None] for arm in (a, b))
+    prompts = {r.prompt_id for r in good_a} & {r.prompt_id for r in good_b}
+    return [r for r in good_a if r.prompt_id in prompts], [r for r in good_b if r.prompt_id in prompts]

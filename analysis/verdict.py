@@ -18,7 +18,6 @@ from results.records import (
     ArmRun,
     Block,
     Effect,
-    Measurement,
     OutputCheck,
     Phase,
     Point,
@@ -163,7 +162,7 @@ def _verdict(
         _pooled(controls).identical_share,
         fmean(lengths) if lengths else None,
         _why(kind, effect),
-        _warnings(measured, _pooled(checks), _pooled(controls)),
+        _warnings(pairs, _pooled(checks), _pooled(controls)),
     )
 
 
@@ -201,10 +200,13 @@ def _why(kind: VerdictKind, effect: Effect | None) -> str:
     return f"{percent(effect.log_ratio)} ({bounds}) over {effect.blocks} Blocks: {meaning}."
 
 
-def _warnings(measured: Sequence[Measurement], outputs: OutputCheck, control: OutputCheck) -> tuple[str, ...]:
-    notes = dict.fromkeys(f"acceptance: {m.acceptance.note}" for m in measured if m.acceptance.note)
+def _warnings(pairs: Sequence[_Pair], outputs: OutputCheck, control: OutputCheck) -> tuple[str, ...]:
+    """Each once, however many Blocks say it."""
+    windows = [m.acceptance for p in pairs for m in p.candidate.measurements]
+    notes = [f"acceptance: {a.note}" for a in windows if a.note]
+    of_blocks = [warning for p in pairs for warning in p.block.warnings]
     diverging = _diverges_beyond(outputs, control)
-    return (*notes, diverging) if diverging else tuple(notes)
+    return tuple(dict.fromkeys([*notes, *of_blocks, *([diverging] if diverging else [])]))
 
 
 def _diverges_beyond(outputs: OutputCheck, control: OutputCheck) -> str:

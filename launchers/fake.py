@@ -7,7 +7,7 @@ other part of the tool is the real one. Tokens are words; a prompt always gets t
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
-from launchers.engines.engine import Knob, ReadBack, Served
+from launchers.engines.engine import Knob, ReadBack, Recount, Served, SlotDrafts
 from launchers.engines.http import ask, get_json, is_ok
 from launchers.engines.prometheus import fetch_samples, total
 from launchers.fake_server import FakeEndpoint, Fault, Script, class_before_colon
@@ -108,15 +108,18 @@ class FakeEngine:
     def request_fields(self, *, fixed_length: bool) -> Mapping[str, object]:
         return {"ignore_eos": fixed_length}
 
-    def engine_stats(self, event: Mapping[str, object]) -> Mapping[str, float]:
-        return {}
-
     def counters(self, endpoint: Endpoint) -> SpecCounters | None:
         page = fetch_samples(f"{endpoint.base_url}/metrics") or []
         drafts, draft_tokens, accepted = (
             total(page, f"fake:{name}_total") or 0 for name in ("drafts", "draft_tokens", "accepted")
         )
         return SpecCounters(drafts, draft_tokens, accepted)
+
+    def drafts_by_slot(self, endpoint: Endpoint) -> Sequence[SlotDrafts]:
+        return ()
+
+    def recount(self, endpoint: Endpoint) -> Recount | None:
+        return None
 
     def admission(self, endpoint: Endpoint) -> tuple[int, int] | None:
         return None

@@ -28,6 +28,7 @@ class Fault(StrEnum):
     DOES_NOT_SPECULATE = "does not speculate"
     GARBAGE = "garbage"
     ERROR_EVENT = "error event"
+    ONLY_REASONS = "only reasons"
 
 
 def class_before_colon(prompt: str) -> str:
@@ -160,7 +161,10 @@ class _Stream(BaseHTTPRequestHandler):
             if self.endpoint.ending.wait(max(-late_s, 0)) or (sent > step and self._fails(fault)):
                 return
             text = "".join(f"{words.choice(vocabulary)} " for _ in range(step))
-            self._event({"choices": [_choice(text, None, chat)]})
+            if fault is Fault.ONLY_REASONS:
+                self._event({"choices": [{"index": 0, "delta": {"reasoning_content": text}}]})
+            else:
+                self._event({"choices": [_choice(text, None, chat)]})
         self._event({"choices": [_choice("", "length", chat)]})
         usage = {"prompt_tokens": len(prompt.split()), "completion_tokens": tokens}
         self._event({"choices": [], "usage": usage})

@@ -255,6 +255,7 @@ class Block:
     outputs: Mapping[str, OutputCheck] = field(default_factory=dict)  # Point key -> against baseline
     control: OutputCheck | None = None  # this baseline against an earlier baseline, same prompts
     invalid: Failure | None = None  # the whole Block is unusable and was rerun
+    warnings: tuple[str, ...] = ()  # what to know about its load, e.g. replies without an answer
     schema: int = SCHEMA
 
     @property

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 
-from analysis.acceptance import from_counters
+from analysis.acceptance import counted_in_replies, from_counters, reconcile
 from analysis.summary import (
     capacity_limited,
     in_one_window,
@@ -13,12 +13,14 @@ from analysis.summary import (
     summarise,
     total_output_tokens,
 )
+from launchers.engines.engine import Recount, SlotDrafts
 from launchers.launcher import Endpoint, Launch
 from launchers.port import free_port
 from launchers.telemetry import HostWindow
 from results.errors import LaunchFailed, MeasurementInvalid
 from results.reasons import Reason
 from results.records import (
+    Acceptance,
     ArmRun,
     Cell,
     Failure,
@@ -64,6 +66,8 @@ class Arm:
     measured_s: float = 0.0
     effective: Mapping[str, KnobValue | None] = field(default_factory=dict)
     turns: dict[Cell, list[Turn]] = field(default_factory=dict)
+    slots: Sequence[SlotDrafts] = ()  # this and the next: after the last window
+    recount: Recount | None = None
     failure: Failure | None = None
     stopped_at_ratio: float | None = None  # hopeless
 
@@ -115,14 +119,23 @@ class Arm:
 
     def _measurement(self, cell: Cell) -> Measurement:
         turns, requests = self.turns[cell], self._requests(cell)
-        counts = [turn.counted for turn in turns if turn.counted is not None]
-        counted = sum(counts[1:], counts[0]) if len(counts) == len(turns) else None
-        acceptance = from_counters(
-            counted, total_output_tokens(requests), method_is_none=self.point.is_baseline
-        )
         wall_s = sum(turn.wall_s for turn in turns)
         host = merged_telemetry([turn.host for turn in turns])
+        acceptance = self._acceptance(turns, requests)
         return summarise(cell, requests, wall_s, acceptance, host, max_tokens=self.max_tokens)
+
+    def _acceptance(self, turns: Sequence[Turn], requests: Sequence[Request]) -> Acceptance:
+        """From the server's counters, compared with whatever else counts the same drafts."""
+        counts = [turn.counted for turn in turns if turn.counted is not None]
+        counted = sum(counts[1:], counts[0]) if len(counts) == len(turns) else None
+        tokens = total_output_tokens(requests)
+        found = from_counters(counted, tokens, method_is_none=self.point.is_baseline, source="the counters")
+        if self.stopped_at_ratio is not None:  # requests that were cut are in the counters alone
+            return found
+        found = reconcile(found, counted_in_replies(requests), "the replies")
+        if self.recount is not None:
+            found = reconcile(found, self.recount.drafter, "the drafter's own", ours=self.recount.server)
+        return found
 
 
 @contextmanager
@@ -146,6 +159,10 @@ def up(setup: Setup, point: Point, name: str, check: Sequence[Prompt] = ()) -> I
             _warm_up(setup, endpoint, arm)
         arm.start_s = arm.start_s or time.monotonic() - began
         yield arm
+        with arm.failing():
+            if arm.endpoint is not None and arm.failure is None:
+                arm.slots = setup.engine.drafts_by_slot(arm.endpoint)
+                arm.recount = setup.engine.recount(arm.endpoint)
 
 
 def measure(setup: Setup, arm: Arm, window: Window, gate: Gate | None) -> tuple[Request, ...]:

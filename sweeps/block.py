@@ -6,8 +6,10 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from typing import Protocol
 
+from analysis.acceptance import SlotCounts
 from analysis.block import Rules, arm_failure, disturbance, judge
 from analysis.output import compare_outputs
+from analysis.parity import workload_warnings
 from results.errors import MeasurementInvalid
 from results.reasons import Reason
 from results.records import BASELINE, Block, Failure, Phase, Point
@@ -156,6 +158,7 @@ class Blocks:
             outputs={a.point.key: compare_outputs(reference.texts, a.texts) for a in candidates if reference},
             control=compare_outputs(earlier.texts, baseline.texts) if earlier and baseline else None,
             invalid=self._judge(arms),
+            warnings=workload_warnings([r for arm in arms for r in arm.requests]),
         )
 
     def _judge_arm(self, arm: Arm, reference: Arm) -> Failure | None:
@@ -165,6 +168,7 @@ class Blocks:
             self._rules,
             baseline=reference.record(),
             reference=reference.requests,
+            slots=[SlotCounts(s.slot, s.accepted, s.generated) for s in arm.slots],
         )
 
     def _judge(self, arms: Sequence[Arm]) -> Failure | None:

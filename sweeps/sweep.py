@@ -10,16 +10,12 @@ from typing import Annotated, Any, Literal
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
+from analysis.block import LATENCIES
 from results.errors import UsageError
 from results.records import KnobValue
 
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")]
 Share = Annotated[float, Field(gt=0, lt=1)]
-
-OBJECTIVES = ("tokens_per_s", "ttft_p50_s", "tpot_p50_s", "end_to_end_p50_s")
-LIMITS = tuple(
-    f"{m}_{q}_s" for m in ("ttft", "tpot", "chunk_gap", "end_to_end") for q in ("p50", "p95", "p99")
-)
 
 
 class _Model(BaseModel):
@@ -176,8 +172,8 @@ class Sweep(_Model):
     @model_validator(mode="after")
     def _known_limits(self) -> "Sweep":
         for name in self.limits:
-            if name not in LIMITS:
-                raise ValueError(f"limits: unknown limit {name!r}{nearest(name, LIMITS)}")
+            if name not in LATENCIES:
+                raise ValueError(f"limits: unknown limit {name!r}{nearest(name, LATENCIES)}")
         return self
 
     def identity(self) -> str:

@@ -35,11 +35,11 @@ def main() -> None:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser("launchers.embedded", allow_abbrev=False)
     for flag in FLAGS:
-        if flag.kind in (Kind.SWITCH_ON, Kind.SWITCH_OFF):
-            parser.add_argument(*flag.names, dest=flag.path, action="store_true", default=argparse.SUPPRESS)
-        else:
+        if flag.takes_value:
             convert = {Kind.INT: int, Kind.FLOAT: float}.get(flag.kind, str)
             parser.add_argument(*flag.names, dest=flag.path, type=convert, default=argparse.SUPPRESS)
+        else:
+            parser.add_argument(*flag.names, dest=flag.path, action="store_true", default=argparse.SUPPRESS)
     return parser
 
 

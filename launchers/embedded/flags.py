@@ -32,6 +32,10 @@ class Flag:
     def long_name(self) -> str:
         return next(name for name in self.names if name.startswith("--"))
 
+    @property
+    def takes_value(self) -> bool:
+        return self.kind not in (Kind.SWITCH_ON, Kind.SWITCH_OFF)
+
 
 def _ngram_map(name: str) -> tuple[Flag, ...]:
     below = f"speculative.ngram_{name.replace('-', '_')}"

@@ -42,6 +42,23 @@ class ReadBack:
     effective: Mapping[str, KnobValue | None]  # canonical knob or argument name -> value in effect
 
 
+@dataclass(frozen=True, slots=True)
+class SlotDrafts:
+    """Draft tokens of one slot of a server since it started."""
+
+    slot: int
+    accepted: int
+    generated: int
+
+
+@dataclass(frozen=True, slots=True)
+class Recount:
+    """The same drafts since the server started, counted twice: by the server and by its drafter."""
+
+    server: SpecCounters
+    drafter: SpecCounters
+
+
 class Engine(Protocol):
     """One inference engine. All knowledge that is special to it lives in its module."""
 
@@ -96,11 +113,18 @@ class Engine(Protocol):
     def request_fields(self, *, fixed_length: bool) -> Mapping[str, object]:
         """Body fields this engine needs beside OpenAI's (no prompt cache, ignore EOS ...)."""
 
-    def engine_stats(self, event: Mapping[str, object]) -> Mapping[str, float]:
-        """Per-request figures from the last events of a stream, if this engine sends any."""
-
     def counters(self, endpoint: Endpoint) -> SpecCounters | None:
         """Speculation counters now; None if the server has none."""
+
+    def drafts_by_slot(self, endpoint: Endpoint) -> Sequence[SlotDrafts]:
+        """Drafts of every slot where none accepted would mean a broken drafter.
+
+        Empty if the engine does not tell, or if the method only looks up what was said before:
+        that may rightly find nothing of use.
+        """
+
+    def recount(self, endpoint: Endpoint) -> Recount | None:
+        """Both counts where the engine keeps two apart; asked for while no request is in flight."""
 
     def admission(self, endpoint: Endpoint) -> tuple[int, int] | None:
         """Requests (running, waiting) inside the server now; None if it does not tell."""

@@ -3,6 +3,7 @@
 import difflib
 import math
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
@@ -15,9 +16,15 @@ from launchers.embedded.flags import BY_NAME, SPECULATIVE, flag_name
 from launchers.embedded.gguf import check_gguf
 from launchers.embedded.model import file_identity, find_model
 from launchers.engines import llamacpp_knobs as rules
-from launchers.engines.engine import Knob, ReadBack, Served
+from launchers.engines.engine import Knob, ReadBack, Recount, Served, SlotDrafts
 from launchers.engines.http import ask, get_json, is_ok, post_json
-from launchers.engines.llamacpp_log import cause_from_log, effective_from_log, line_with
+from launchers.engines.llamacpp_log import (
+    cause_from_log,
+    effective_from_log,
+    line_with,
+    recount_from_log,
+    slot_drafts_from_log,
+)
 from launchers.engines.prometheus import by_position, fetch_samples, total
 from launchers.launcher import Endpoint
 from launchers.port import LOOPBACK
@@ -32,10 +39,8 @@ ACCEPTED = "llamacpp:spec_decode_num_accepted_tokens_total"
 ACCEPTED_PER_POSITION = "llamacpp:spec_decode_num_accepted_tokens_per_pos_total"
 RUNNING = "llamacpp:requests_processing"
 WAITING = "llamacpp:requests_deferred"
-TIMINGS = ("draft_n", "draft_n_accepted", "predicted_n", "predicted_ms", "prompt_n", "prompt_ms", "cache_n")
 # Set by the tool itself, or by the Point: never by the user's fixed arguments.
 OURS = {"--model", "--port", "--host", "--metrics", "--slots", "--props", "--verbosity"}
-DRAFT_FLAGS = {"-md", "--model-draft", "--spec-draft-model"}
 SPECULATIVE_FLAGS = {flag.long_name for flag in SPECULATIVE}
 
 
@@ -107,6 +112,8 @@ class LlamaCpp:
             self._check_argument(flag_name(name))
         if self._is_embedded:
             self.version()
+        elif shutil.which(self._server) is None:
+            raise UsageError(f"cannot run {self._server}: there is no such program")
 
     def _check_argument(self, flag: str) -> None:
         if flag in SPECULATIVE_FLAGS or flag.startswith("--spec-"):
@@ -155,12 +162,6 @@ class LlamaCpp:
     def request_fields(self, *, fixed_length: bool) -> Mapping[str, object]:
         return {"cache_prompt": False, "timings_per_token": False, "ignore_eos": fixed_length}
 
-    def engine_stats(self, event: Mapping[str, object]) -> Mapping[str, float]:
-        timings = event.get("timings")
-        if not isinstance(timings, Mapping):
-            return {}
-        return {name: float(timings[name]) for name in TIMINGS if name in timings}
-
     def counters(self, endpoint: Endpoint) -> SpecCounters | None:
         page = fetch_samples(f"{endpoint.base_url}/metrics") or []
         counts = [total(page, name) for name in (DRAFTS, DRAFT_TOKENS, ACCEPTED)]
@@ -168,6 +169,14 @@ class LlamaCpp:
         if drafts is None or draft_tokens is None or accepted is None:
             return None
         return SpecCounters(drafts, draft_tokens, accepted, by_position(page, ACCEPTED_PER_POSITION))
+
+    def drafts_by_slot(self, endpoint: Endpoint) -> Sequence[SlotDrafts]:
+        log = endpoint.log_path.read_text("utf-8", "replace")
+        method = rules.METHODS.get(str(effective_from_log(log).get("method")))
+        return slot_drafts_from_log(log) if method is not None and method.needs_draft else ()
+
+    def recount(self, endpoint: Endpoint) -> Recount | None:
+        return recount_from_log(endpoint.log_path.read_text("utf-8", "replace"))
 
     def admission(self, endpoint: Endpoint) -> tuple[int, int] | None:
         page = fetch_samples(f"{endpoint.base_url}/metrics") or []
@@ -209,15 +218,6 @@ def _binary_version(server: str) -> str:
     return next((line for line in lines if line.startswith("version")), f"{server} (version unknown)")
 
 
-def refuse_argv(argv: Sequence[str]) -> None:
-    """Raises UsageError for a llama-server command that would load a drafter and never draft."""
-    flags = {word.partition("=")[0] for word in argv}
-    if DRAFT_FLAGS & flags and "--spec-type" not in flags:
-        raise UsageError(
-            "a draft model without --spec-type loads and never drafts: add --spec-type draft-simple"
-        )
-
-
 def _fixed(served: Served) -> dict[str, KnobValue]:
     """What both arms get; the user's arguments win over the defaults."""
     defaults: dict[str, KnobValue] = {
@@ -243,11 +243,15 @@ def _speculative(point: Point, served: Served) -> dict[str, KnobValue]:
 
 
 def _arguments(flags: Mapping[str, KnobValue]) -> list[str]:
-    """True is a bare flag, False leaves it out."""
+    """True is a bare flag, False leaves it out; for a flag that takes a value they are its on and off."""
     argv: list[str] = []
     for flag, value in flags.items():
-        if value is not False:
-            argv += [flag] if value is True else [flag, str(value)]
+        if not isinstance(value, bool):
+            argv += [flag, str(value)]
+        elif flag in BY_NAME and BY_NAME[flag].takes_value:  # YAML reads `on` as True
+            argv += [flag, "on" if value else "off"]
+        elif value:
+            argv.append(flag)
     return argv
 
 
@@ -271,11 +275,13 @@ def _check_speculation(point: Point, slots: Sequence[Mapping[str, Any]], log: st
 def _effective(
     props: Mapping[str, Any], slots: Sequence[Mapping[str, Any]], log: str
 ) -> dict[str, KnobValue | None]:
+    """What the log says of a drafter's own context (layers, cache types) concerns no baseline."""
+    printed = effective_from_log(log)
     return {
         "build": props.get("build_info"),
         "parallel": len(slots),
         "context_per_slot": min(int(slot["n_ctx"]) for slot in slots),
-        **effective_from_log(log),
+        **{name: printed[name] for name in printed if name in LlamaCpp.speculative_settings},
     }
 
 

@@ -2,47 +2,57 @@
 
 import re
 import signal
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Iterable, Mapping
 
+from launchers.engines.engine import Recount, SlotDrafts
 from results.reasons import Reason
-from results.records import KnobValue
+from results.records import KnobValue, SpecCounters
 
 # `0.00.485.279 E srv    load_model: ` of recent builds.
 PREFIX = re.compile(r"^\d+\.\d\d\.\d{3}\.\d{3} [A-Z] (?:\w{1,5} +)?")
 RENAMED = {"size_key": "size_n", "size_value": "size_m"}  # the log's own names for ngram-map
 METHOD_LINE = re.compile(r"adding speculative implementation '([\w-]+)'")
 SETTINGS_LINE = re.compile(r"common_specu\w*: - (\w+=[^,]+(?:, \w+=[^,]+)*)$")
+# One for each request that drafted anything.
 ACCEPTANCE_LINE = re.compile(
-    r"(?:id\s+(?P<slot>\d+) \|.*)?draft acceptance(?: rate)? = +[\d.]+ "
+    r"(?:id +(?P<slot>\d+) \|.*)?draft acceptance(?: rate)? = +[\d.]+ "
     r"\( *(?P<accepted>\d+) accepted / *(?P<generated>\d+) generated\)"
 )
+# Since the start, printed below it.
 DRAFTER_LINE = re.compile(
-    r"statistics +(?P<drafter>[\w-]+):.*#gen tokens = +(?P<generated>\d+), #acc tokens = +(?P<accepted>\d+)"
+    r"statistics +(?P<drafter>[\w-]+):.*#gen drafts = +(?P<drafts>\d+),"
+    r".*#gen tokens = +(?P<generated>\d+), #acc tokens = +(?P<accepted>\d+)"
 )
 
 
-@dataclass(frozen=True, slots=True)
-class LogAcceptance:
-    """Draft tokens of one request (server) or since the start (drafter)."""
+def slot_drafts_from_log(text: str) -> list[SlotDrafts]:
+    """Draft tokens per slot, summed over its requests; a request that drafted nothing has no line."""
+    accepted, generated = Counter[int](), Counter[int]()
+    for match in ACCEPTANCE_LINE.finditer(text):
+        if match["slot"] is not None:
+            accepted[int(match["slot"])] += int(match["accepted"])
+            generated[int(match["slot"])] += int(match["generated"])
+    return [SlotDrafts(slot, accepted[slot], generated[slot]) for slot in sorted(generated)]
 
-    slot: int | None
-    accepted: int
-    generated: int
-    source: str  # "server", or "drafter NAME" for a drafter's own counter
+
+def recount_from_log(text: str) -> Recount | None:
+    """The server's lines summed, and the drafter's own last one.
+
+    None without such a line, or if it counts fewer tokens: then it is of one slot only.
+    """
+    last = {match["drafter"]: match for match in DRAFTER_LINE.finditer(text)}.values()
+    server, drafter = _counted(ACCEPTANCE_LINE.finditer(text)), _counted(last)
+    return Recount(server, drafter) if last and drafter.draft_tokens >= server.draft_tokens else None
 
 
-def acceptance_from_log(text: str) -> list[LogAcceptance]:
-    """Both kinds of counters in the order of the log. The drafter's are cumulative: the last one counts."""
-    found = []
-    for line in text.splitlines():
-        if match := ACCEPTANCE_LINE.search(line):
-            slot = int(match["slot"]) if match["slot"] else None
-            found.append(LogAcceptance(slot, int(match["accepted"]), int(match["generated"]), "server"))
-        elif match := DRAFTER_LINE.search(line):
-            source = f"drafter {match['drafter']}"
-            found.append(LogAcceptance(None, int(match["accepted"]), int(match["generated"]), source))
-    return found
+def _counted(lines: Iterable[re.Match[str]]) -> SpecCounters:
+    """Sum over the lines; the server's do not tell the number of drafts."""
+    found = [match.groupdict() for match in lines]
+    drafts, generated, accepted = (
+        sum(int(line.get(name, 0)) for line in found) for name in ("drafts", "generated", "accepted")
+    )
+    return SpecCounters(drafts, generated, accepted)
 
 
 def effective_from_log(text: str) -> Mapping[str, KnobValue]:

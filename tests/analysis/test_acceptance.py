@@ -1,7 +1,16 @@
 import pytest
 
-from analysis.acceptance import SlotCounts, failed_slots, from_counters, honest_length, reconcile
-from results.records import AcceptanceState, SpecCounters
+from analysis.acceptance import (
+    SlotCounts,
+    counted_in_replies,
+    failed_slots,
+    from_counters,
+    honest_length,
+    reconcile,
+    tokens_per_draft,
+)
+from results.records import Acceptance, AcceptanceState, SpecCounters
+from tests.analysis.build import request
 
 
 def test_rate_length_and_positions_of_a_measured_window() -> None:
@@ -78,30 +87,53 @@ def test_almost_everything_accepted_is_suspect_unless_one_token_is_drafted() -> 
     assert one.note == ""
 
 
+COUNTED = from_counters(SpecCounters(200, 1000, 500), 700, method_is_none=False, source="metrics")
+
+
 def test_two_sources_within_a_point_are_one() -> None:
-    a = from_counters(SpecCounters(200, 1000, 500), 700, method_is_none=False, source="metrics")
-    b = from_counters(SpecCounters(200, 1000, 509), 700, method_is_none=False, source="log")
-    assert reconcile(a, b) is a
+    assert reconcile(COUNTED, SpecCounters(200, 1000, 509), "log") is COUNTED
 
 
 def test_two_sources_apart_give_a_range_and_no_rate() -> None:
-    a = from_counters(SpecCounters(200, 1000, 500), 700, method_is_none=False, source="metrics")
-    b = from_counters(SpecCounters(200, 1000, 511), 700, method_is_none=False, source="log")
-    found = reconcile(a, b)
+    found = reconcile(COUNTED, SpecCounters(200, 1000, 511), "log")
     assert found.state is AcceptanceState.COUNTERS_DISAGREE
-    assert found.rate is None
+    assert (found.rate, found.length) == (None, None)
     assert found.rate_range == pytest.approx((0.500, 0.511))
     assert "metrics" in found.note and "log" in found.note
 
 
 def test_a_source_without_counts_has_no_say() -> None:
-    known = from_counters(SpecCounters(200, 1000, 500), 700, method_is_none=False)
     missing = from_counters(None, 700, method_is_none=False)
-    assert reconcile(missing, known) is known
-    assert reconcile(known, missing) is known
-    assert reconcile(missing, missing) is missing
+    assert reconcile(missing, SpecCounters(200, 1000, 500), "log") is missing
+    assert reconcile(COUNTED, None, "log") is COUNTED
+    assert reconcile(COUNTED, SpecCounters(0, 0, 0), "log") is COUNTED
+
+
+def test_drafts_that_one_source_saw_are_not_nothing() -> None:
+    idle = from_counters(SpecCounters(0, 0, 0), 700, method_is_none=False, source="metrics")
+    assert reconcile(idle, None, "log").state is AcceptanceState.NOT_SPECULATING
+    found = reconcile(idle, SpecCounters(0, 1000, 500), "log")
+    assert (found.state, found.note) == (AcceptanceState.UNKNOWN, "metrics saw no draft, log did")
+
+
+def test_a_source_that_is_wrong_over_the_whole_run_is_not_trusted_in_a_window() -> None:
+    whole = SpecCounters(0, 2000, 2000)
+    found = reconcile(COUNTED, SpecCounters(800, 4000, 2000), "drafter", ours=whole)
+    assert found.state is AcceptanceState.COUNTERS_DISAGREE
+    assert found.rate_range == pytest.approx((0.5, 1.0))
+    assert reconcile(COUNTED, whole, "drafter", ours=whole) is COUNTED
     idle = from_counters(SpecCounters(0, 0, 0), 700, method_is_none=False)
-    assert reconcile(idle, known) is known
+    assert reconcile(idle, whole, "drafter", ours=whole) is idle  # other windows drafted
+
+
+def test_replies_tell_the_tokens_of_their_drafts() -> None:
+    told = [
+        request("a", engine_stats={"draft_n": 30.0, "draft_n_accepted": 20.0, "predicted_n": 40.0}),
+        request("b", engine_stats={"predicted_n": 40.0}),  # drafted nothing
+        request("c", engine_stats={"draft_n": 10.0, "draft_n_accepted": 0.0}),
+    ]
+    assert counted_in_replies(told) == SpecCounters(0, 40, 20)
+    assert counted_in_replies(told[1:2]) is None
 
 
 @pytest.mark.parametrize(
@@ -111,3 +143,15 @@ def test_a_source_without_counts_has_no_say() -> None:
 def test_slots_are_judged_one_by_one(accepted: int, generated: int, fails: bool) -> None:
     slots = [SlotCounts(0, 600, 800), SlotCounts(3, accepted, generated)]
     assert failed_slots(slots) == ((3,) if fails else ())
+
+
+@pytest.mark.parametrize(("generated", "fails"), [(16, False), (127, False), (128, True)])
+def test_a_few_long_drafts_are_no_evidence(generated: int, fails: bool) -> None:
+    assert failed_slots([SlotCounts(0, 0, generated)], 16.0) == ((0,) if fails else ())
+
+
+def test_length_of_a_draft() -> None:
+    assert tokens_per_draft([]) == tokens_per_draft([Acceptance(AcceptanceState.UNKNOWN)]) == 1.0
+    idle = from_counters(SpecCounters(0, 0, 0), 700, method_is_none=False)
+    assert tokens_per_draft([idle]) == 1.0
+    assert tokens_per_draft([idle, COUNTED, COUNTED]) == 5.0

@@ -134,7 +134,14 @@ def test_a_slot_that_accepts_nothing_breaks_the_arm() -> None:
         arm(FAST, measurement()), GOOD, RULES, slots=[SlotCounts(0, 561, 750), SlotCounts(1, 0, 630)]
     )
     assert reason(found) is Reason.BROKEN_DRAFTER
-    assert found is not None and "slot 1: 0 of 630" in found.evidence
+    assert found is not None
+    assert found.evidence == "accepted draft tokens on slot 1: 0 of 630; on the others 561 of 750"
+
+
+def test_a_slot_that_got_one_long_draft_is_no_evidence() -> None:
+    eight_a_draft = Acceptance(AcceptanceState.MEASURED, counters=SpecCounters(200, 1600, 800))
+    run = arm(FAST, measurement(acceptance=eight_a_draft))
+    assert arm_failure(run, GOOD, RULES, slots=[SlotCounts(0, 800, 1592), SlotCounts(1, 0, 8)]) is None
 
 
 def test_one_empty_reply_where_the_baseline_answers_fails_the_arm() -> None:

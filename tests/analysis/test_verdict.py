@@ -197,6 +197,14 @@ def test_acceptance_is_reported_beside_the_verdict_never_judged() -> None:
     assert found.warnings == ("acceptance: suspect",)
 
 
+def test_warnings_of_the_blocks_used_are_told_once() -> None:
+    blocks = [replace(b, warnings=("mixed workload",)) for b in confirmed()]
+    (found,) = conclude([replace(blocks[0], warnings=("another", "mixed workload")), *blocks[1:]], [FAST])
+    assert found.warnings == ("another", "mixed workload")
+    (found,) = conclude([*confirmed(), replace(blocks[0], warnings=("too late",))], [FAST])
+    assert found.warnings == ()
+
+
 def verdict(kind: VerdictKind, low: float, high: float, name: str = "m") -> Verdict:
     effect = Effect((low + high) / 2, low, high, 8)
     return Verdict(kind, Point(name), effect, {}, (), None, None, None, "why.")

@@ -8,7 +8,7 @@ import pytest
 from analysis.acceptance import SlotCounts, failed_slots, from_counters, reconcile
 from analysis.block import Rules, arm_failure, judge, log_speedup
 from analysis.output import is_degenerate
-from analysis.parity import CacheCounts, cache_gap, length_report, workload_kind, workload_warnings
+from analysis.parity import length_report, workload_warnings
 from analysis.settings import changed
 from analysis.summary import achieved_concurrency, capacity_limited, max_in_flight, summarise
 from analysis.verdict import AnswerKind, answer, conclude
@@ -51,14 +51,14 @@ def test_11_defaults_that_changed_between_builds_are_named() -> None:
     assert changed(a, a) == {}
 
 
-def test_12_a_rate_of_one_by_construction_is_contradicted_by_the_drafter() -> None:
-    server = from_counters(SpecCounters(0, 115, 115), 148, method_is_none=False, source="server")
-    drafter = from_counters(SpecCounters(81, 214, 115), 148, method_is_none=False, source="drafter")
-    found = reconcile(server, drafter)
+def test_12_a_rate_of_one_by_construction_is_contradicted_by_another_source() -> None:
+    server = from_counters(SpecCounters(81, 115, 115), 148, method_is_none=False, source="the counters")
+    found = reconcile(server, SpecCounters(81, 214, 115), "the drafter")
     assert found.state is AcceptanceState.COUNTERS_DISAGREE
     assert found.rate is None
     assert found.rate_range is not None
     assert found.rate_range == pytest.approx((0.5374, 1.0), abs=5e-5)
+    assert found.note == "the counters say 100.0%, the drafter 53.7%"
 
 
 def test_12_a_single_source_that_says_almost_one_is_suspect() -> None:
@@ -131,8 +131,9 @@ def test_28_thinking_that_eats_the_cap_is_counted_and_warned_about() -> None:
     found = summarise(CHAT, replies, 4.0, UNKNOWN, Telemetry(4.0), max_tokens=300)
     assert found.empty_share == 0.5
     assert found.truncated_share == 0.75
-    assert workload_kind(replies) == "mixed"
-    assert len(workload_warnings(replies)) == 2
+    mixed, empty = workload_warnings(replies)
+    assert mixed == "mixed workload: 50% of the replies reason, the others do not"
+    assert empty.startswith("50% of the replies have no answer text")
 
 
 def test_28_reasoning_although_off_was_asked_for_fails_the_run() -> None:
@@ -145,28 +146,36 @@ def decoded(prompt: str, tokens: int, decode_ms: float) -> Request:
     return request(prompt, 0.0, decode_ms / 1000, tokens=tokens)
 
 
+def of_lengths(base: list[Request], spec: list[Request]) -> Failure | None:
+    """What becomes of a candidate that gave these replies."""
+    tokens = [{r.prompt_id: r.output_tokens for r in requests} for requests in (base, spec)]
+    baseline, run = (
+        arm(p, measurement(tokens_by_prompt=t)) for p, t in zip((BASELINE, FAST), tokens, strict=True)
+    )
+    return arm_failure(run, spec, Rules(), baseline=baseline, reference=base)
+
+
 def test_31_unequal_lengths_give_two_estimates() -> None:
     base = [decoded("code_bash", 300, 2440), decoded("code_rust", 203, 1640), decoded("reason", 300, 2450)]
     spec = [decoded("code_bash", 187, 1300), decoded("code_rust", 300, 2380), decoded("reason", 300, 1700)]
     found = length_report(base, spec)
-    assert found.matched_prompts == ("reason",)
-    assert found.mismatch_share == pytest.approx(2 / 3)
+    assert (found.prompts, found.matched_prompts) == (3, ("reason",))
     assert found.log_speedup_all == pytest.approx(math.log((787 / 5.38) / (803 / 6.53)))
     assert found.log_speedup_matched == pytest.approx(math.log(2450 / 1700))
-    tokens = [{r.prompt_id: r.output_tokens for r in arm_requests} for arm_requests in (base, spec)]
-    runs = [arm(p, measurement(tokens_by_prompt=t)) for p, t in zip((BASELINE, FAST), tokens, strict=True)]
-    failure = arm_failure(runs[1], spec, Rules(), baseline=runs[0])
+    failure = of_lengths(base, spec)
     assert failure is not None and failure.reason is Reason.CONFOUNDED
+    assert failure.evidence.endswith("26.2% (1.19x over all 3 prompts, 1.44x over the 1 of equal length)")
 
 
-def test_31_signs_that_depend_on_the_prompts_are_inconclusive() -> None:
+def test_31_signs_that_depend_on_the_prompts_are_told() -> None:
     # slower where lengths are equal, faster only because its long answers are cheaper per token
     base = [decoded("short", 100, 1500), decoded("equal", 300, 2000)]
     spec = [decoded("short", 400, 2200), decoded("equal", 300, 2060)]
     found = length_report(base, spec)
     assert found.log_speedup_all is not None and found.log_speedup_all > 0
     assert found.log_speedup_matched is not None and found.log_speedup_matched < 0
-    assert found.inconclusive
+    failure = of_lengths(base, spec)
+    assert failure is not None and "the sign depends on which are counted" in failure.evidence
 
 
 def test_32_a_baseline_that_died_half_way_is_no_denominator() -> None:
@@ -209,9 +218,13 @@ def test_33_a_full_server_makes_the_cell_a_queueing_measurement() -> None:
 
 
 def test_47_prefix_cache_hits_that_differ_between_arms_confound_the_comparison() -> None:
-    found = cache_gap(CacheCounts(100_000, 97_500), CacheCounts(100_000, 88_000))
+    base, spec = (
+        [request(str(i), prompt_tokens=1000, engine_stats={"cache_n": hits}) for i in range(100)]
+        for hits in (975.0, 880.0)
+    )
+    found = arm_failure(arm(FAST, measurement()), spec, Rules(), reference=base)
     assert found is not None and found.reason is Reason.CONFOUNDED
-    assert "9.5 points" in found.evidence
+    assert found.evidence == "prefix-cache hit rate 97.5% against 88.0%: 9.5 points apart"
 
 
 def test_a_speedup_needs_a_number_on_both_sides() -> None:

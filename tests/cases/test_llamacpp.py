@@ -1,29 +1,23 @@
 """Published failures of llama.cpp deployments, as data: what the log says and what must come of it."""
 
+import sys
 from pathlib import Path
 
 import pytest
 
-from launchers.engines.engine import Served
-from launchers.engines.llamacpp import LlamaCpp, refuse_argv
-from launchers.engines.llamacpp_log import LogAcceptance, acceptance_from_log, effective_from_log
+from launchers.engines.engine import Recount, Served, SlotDrafts
+from launchers.engines.llamacpp import LlamaCpp
+from launchers.engines.llamacpp_log import effective_from_log, recount_from_log, slot_drafts_from_log
 from launchers.engines.prometheus import by_position, samples, total
 from launchers.launcher import Endpoint
 from results.errors import MeasurementInvalid, UsageError
 from results.reasons import Reason
-from results.records import BASELINE, Point
+from results.records import BASELINE, Point, SpecCounters
 from tests.launchers.gguf_files import write_gguf
 
 ENGINE = LlamaCpp()
 MAP_K = ENGINE.canonical(Point("ngram-map-k"))
 
-# Acceptance of 1.0 by construction: partially accepted rounds skipped the server's counters.
-TWO_COUNTERS = """\
-common_context_can_seq_rm: the target context does not support partial sequence removal
-draft acceptance rate = 1.00000 (  115 accepted /   115 generated)
-statistics draft: #calls(b,g,a) = 1 82 33, #gen drafts = 81, #acc drafts = 33, #gen tokens = 214, \
-#acc tokens = 115, dur(b,g,a) = 0.001, 999.634, 0.005 ms
-"""
 # One slot of three accepts nothing, another has drafted too little to say.
 SLOT = "slot print_timing: id  {} | task {} | draft acceptance = {} ({:5d} accepted / {:5d} generated), "
 SLOTS = "\n".join(
@@ -44,24 +38,15 @@ RECENT = """\
 # 05: a draft model is loaded, uses memory and never drafts
 
 
-def test_draft_model_without_a_type_is_refused() -> None:
-    argv = ["llama-server", "-m", "target.gguf", "-md", "draft.gguf", "--spec-draft-n-max", "8"]
-    with pytest.raises(UsageError, match="without --spec-type"):
-        refuse_argv(argv)
-    for flag in ("-md", "--model-draft", "--spec-draft-model"):
-        with pytest.raises(UsageError, match="without --spec-type"):
-            refuse_argv(["llama-server", flag, "draft.gguf"])
-        with pytest.raises(UsageError, match="without --spec-type"):
-            refuse_argv(["llama-server", f"{flag}=draft.gguf"])
-        refuse_argv(["llama-server", flag, "draft.gguf", "--spec-type", "draft-simple"])
-    refuse_argv(["llama-server", "-m", "target.gguf"])
+DRAFT_FLAGS = ("md", "-md", "model-draft", "--model-draft", "spec-draft-model")
 
 
-@pytest.mark.parametrize("name", ["md", "model-draft", "spec-draft-n-max", "spec-type", "spec-something-new"])
-def test_speculative_flags_are_not_fixed_arguments(tmp_path: Path, name: str) -> None:
+@pytest.mark.parametrize("name", [*DRAFT_FLAGS, "spec-draft-n-max", "spec-type", "spec-something-new"])
+@pytest.mark.parametrize("server", ["embedded", sys.executable])
+def test_a_draft_model_is_no_fixed_argument_of_any_server(tmp_path: Path, name: str, server: str) -> None:
     model = write_gguf(tmp_path / "model.gguf")
-    with pytest.raises(UsageError, match="speculative"):
-        ENGINE.check_served(Served(model, None, {name: "8"}, {}))
+    with pytest.raises(UsageError, match="never drafts without --spec-type"):
+        LlamaCpp(server).resolve(str(model), None, {name: "8"}, {})
 
 
 def test_every_command_names_its_type() -> None:
@@ -100,32 +85,61 @@ def test_no_knob_is_left_to_a_default() -> None:
 
 # 12: two counters that disagree
 
+# Acceptance of 1.0 by construction: partially accepted rounds skipped the server's counters.
+TWO_COUNTERS = """\
+common_context_can_seq_rm: the target context does not support partial sequence removal
+draft acceptance rate = 1.00000 (  115 accepted /   115 generated)
+statistics draft: #calls(b,g,a) = 1 82 33, #gen drafts = 81, #acc drafts = 33, #gen tokens = 214, \
+#acc tokens = 115, dur(b,g,a) = 0.001, 999.634, 0.005 ms
+"""
 
-def test_both_counters_are_read() -> None:
-    server, drafter = acceptance_from_log(TWO_COUNTERS)
-    assert server == LogAcceptance(None, 115, 115, "server")
-    assert drafter == LogAcceptance(None, 115, 214, "drafter draft")
-    assert round(drafter.accepted / drafter.generated, 4) == 0.5374
+
+def test_both_counters_are_read(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    log.write_text(TWO_COUNTERS)
+    found = ENGINE.recount(StubEndpoint(log, owner=True))
+    assert found == Recount(server=SpecCounters(0, 115, 115), drafter=SpecCounters(81, 214, 115))
 
 
-def test_both_counters_of_recent_builds() -> None:
-    assert acceptance_from_log(RECENT) == [LogAcceptance(None, 40, 44, "drafter ngram-map-k")]
-    line = (
-        "0.01.608.207 I slot print_timing: id  0 | task 0 | "
-        "draft acceptance = 0.51852 (   42 accepted /    81 generated), mean len =  4.82"
-    )
-    assert acceptance_from_log(line) == [LogAcceptance(0, 42, 81, "server")]
+def test_the_drafter_s_last_line_counts_against_all_of_the_server_s() -> None:
+    line = RECENT.splitlines()[-1] + "\n"
+    earlier = line.replace("44,", "10,").replace("40,", "9,")
+    found = recount_from_log(f"{earlier}{TWO_REQUESTS_OF_SLOT_1}\n{line}")
+    assert found == Recount(server=SpecCounters(0, 10, 7), drafter=SpecCounters(15, 44, 40))
+
+
+def test_a_drafter_that_saw_a_part_is_no_second_count() -> None:
+    assert recount_from_log(f"{SLOTS}\n{TWO_COUNTERS}") is None  # 214 of 1498 tokens
+    assert recount_from_log(SLOTS) is None
 
 
 # 20: one slot collapses, and the mean over slots hides it
 
 
-def test_counts_are_kept_per_slot() -> None:
-    assert acceptance_from_log(SLOTS) == [
-        LogAcceptance(0, 561, 750, "server"),
-        LogAcceptance(1, 0, 630, "server"),
-        LogAcceptance(2, 0, 3, "server"),
-    ]
+METHOD = "common_speculative_init: adding speculative implementation '{}'\n"
+TWO_REQUESTS_OF_SLOT_1 = "\n".join(
+    f"0.05.341.101 I {SLOT.format(*counts)} mean len =  2.67"
+    for counts in ((1, 9, "0.83333", 5, 6), (1, 12, "0.50000", 2, 4))
+)
+
+
+def test_counts_are_kept_per_slot(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    log.write_text(METHOD.format("draft-simple") + SLOTS)
+    found = ENGINE.drafts_by_slot(StubEndpoint(log, owner=True))
+    assert found == [SlotDrafts(0, 561, 750), SlotDrafts(1, 0, 630), SlotDrafts(2, 0, 3)]
+
+
+def test_requests_of_one_slot_are_summed() -> None:
+    assert slot_drafts_from_log(TWO_REQUESTS_OF_SLOT_1) == [SlotDrafts(1, 7, 10)]
+    assert slot_drafts_from_log(RECENT) == []
+
+
+@pytest.mark.parametrize("start", [METHOD.format("ngram-map-k"), METHOD.format("something-new"), ""])
+def test_a_method_without_a_drafter_has_none_to_break(tmp_path: Path, start: str) -> None:
+    log = tmp_path / "log"
+    log.write_text(start + SLOTS)
+    assert ENGINE.drafts_by_slot(StubEndpoint(log, owner=True)) == ()
 
 
 def test_a_slot_that_does_not_speculate_fails_the_server(tmp_path: Path) -> None:
@@ -185,6 +199,29 @@ class StubEndpoint:
         return ()
 
 
+def test_what_is_printed_of_the_drafter_makes_no_other_setting_of_the_arm(tmp_path: Path) -> None:
+    """A draft model's context has layers and cache types of its own, which the baseline's log lacks."""
+    what = Served(tmp_path / "model.gguf", None, {"parallel": 2}, {})
+    (tmp_path / "log").write_text(RECENT)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("launchers.engines.llamacpp.get_json", pages(what).__getitem__)
+        found = ENGINE.read_back(StubEndpoint(tmp_path / "log", owner=True), MAP_K, what)
+    both_arms = {"build", "parallel", "context_per_slot"}
+    assert set(found.effective) - both_arms <= ENGINE.speculative_settings
+    assert MAP_K.knobs.items() <= dict(found.effective).items()
+
+
+def pages(
+    what: Served, slots: list[dict[str, object]] | None = None, model: str | None = None
+) -> dict[str, object]:
+    """What a healthy server with two slots says, by address."""
+    both = [{"id": i, "n_ctx": 1024, "speculative": True} for i in range(2)]
+    return {
+        "http://stub/props": {"model_path": model or str(what.model), "build_info": "b1"},
+        "http://stub/slots": slots if slots is not None else both,
+    }
+
+
 def read_back(
     tmp_path: Path,
     *,
@@ -196,15 +233,10 @@ def read_back(
 ) -> tuple[Reason, str]:
     """Why the engine refuses this server for ngram-map-k with its defaults and two slots."""
     what = Served(tmp_path / "model.gguf", None, {"parallel": 2}, {})
-    both = [{"id": i, "n_ctx": 1024, "speculative": True} for i in range(2)]
-    pages = {
-        "http://stub/props": {"model_path": model or str(what.model), "build_info": "b1"},
-        "http://stub/slots": slots if slots is not None else both,
-    }
     (tmp_path / "log").write_text(log)
     endpoint: Endpoint = StubEndpoint(tmp_path / "log", owner)
     with pytest.MonkeyPatch.context() as patch, pytest.raises(MeasurementInvalid) as caught:
-        patch.setattr("launchers.engines.llamacpp.get_json", pages.__getitem__)
+        patch.setattr("launchers.engines.llamacpp.get_json", pages(what, slots, model).__getitem__)
         ENGINE.read_back(endpoint, point, what)
     return caught.value.reason, caught.value.evidence
 

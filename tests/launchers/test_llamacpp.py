@@ -115,9 +115,22 @@ def test_damaged_models_are_refused_before_anything_starts(tmp_path: Path) -> No
             ENGINE.check_served(what)
 
 
-def test_a_binary_that_is_not_there() -> None:
+def test_a_binary_that_is_not_there(tmp_path: Path) -> None:
+    model = str(write_gguf(tmp_path / "m.gguf"))
+    for server in ("/no/llama-server", "no-such-llama-server", model):  # the last may not be executed
+        with pytest.raises(UsageError, match=f"cannot run {server}: there is no such program"):
+            LlamaCpp(server).resolve(model, None, {}, {})
     with pytest.raises(UsageError, match="cannot run /no/llama-server"):
         LlamaCpp("/no/llama-server").version()
+    assert LlamaCpp(sys.executable).resolve(model, None, {}, {}).model == Path(model)
+
+
+@pytest.mark.parametrize("server", ["embedded", "/opt/llama-server"])
+@pytest.mark.parametrize("name", ["flash-attn", "fa"])
+def test_a_switch_of_yaml_is_on_or_off_for_a_flag_with_a_value(server: str, name: str) -> None:
+    for written, passed in ((True, "on"), (False, "off"), ("auto", "auto")):
+        argv = LlamaCpp(server).command(BASELINE, Served("/m.gguf", None, {name: written}, {}), 8000)
+        assert argv[argv.index("--flash-attn") + 1] == passed
 
 
 def test_flag_names_as_users_write_them() -> None:

@@ -4,6 +4,7 @@ import signal
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import psutil
@@ -11,7 +12,7 @@ import pytest
 import requests
 
 from launchers.embedded.model import find_model
-from launchers.engines.engine import Engine, Served
+from launchers.engines.engine import Engine, Served, SlotDrafts
 from launchers.engines.llamacpp import LlamaCpp
 from launchers.launcher import Launch, Launcher
 from launchers.port import free_port
@@ -75,13 +76,24 @@ def test_every_method_drafts_with_the_knobs_asked_for(tmp_path: Path, point: Poi
     with running(ENGINE, ProcessLauncher(tmp_path), what, point) as endpoint:
         back = ENGINE.read_back(endpoint, point, what)
         assert {**point.knobs, "method": point.method, "parallel": 2}.items() <= dict(back.effective).items()
+        assert set(back.effective) - {"build", "parallel", "context_per_slot"} <= ENGINE.speculative_settings
         assert ENGINE.context_tokens(endpoint) == 1024
-        timings = ENGINE.engine_stats(stream(endpoint, ENGINE, max_tokens=60)[-1])
+        timings = stream(endpoint, ENGINE, max_tokens=60)[-1]["timings"]
         counters = ENGINE.counters(endpoint)
         assert counters is not None
         assert counters.draft_tokens == timings["draft_n"] > 0
         assert counters.accepted_tokens == timings["draft_n_accepted"] == sum(counters.accepted_per_position)
         assert timings["cache_n"] == 0
+        drafted = SlotDrafts(0, int(timings["draft_n_accepted"]), int(timings["draft_n"]))
+        recount = ENGINE.recount(endpoint)
+        assert recount is not None
+        assert recount.server == replace(recount.drafter, drafts=0)
+        assert (recount.drafter.draft_tokens, recount.drafter.accepted_tokens) == (
+            counters.draft_tokens,
+            counters.accepted_tokens,
+        )
+        by_slot = [replace(s, slot=0) for s in ENGINE.drafts_by_slot(endpoint)]
+        assert by_slot == ([drafted] if point.method == "draft-simple" else [])
 
 
 def test_starts_from_any_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -99,13 +111,13 @@ def test_baseline_counts_no_drafts(tmp_path: Path) -> None:
         counters = ENGINE.counters(endpoint)
         assert counters is not None
         assert (counters.drafts, counters.accepted_per_position) == (0, ())
-        assert "draft_n" not in ENGINE.engine_stats(events[-1])
+        assert "draft_n" not in events[-1]["timings"]
 
 
 def test_cached_prefixes_are_not_used(tmp_path: Path) -> None:
     with running(ENGINE, ProcessLauncher(tmp_path), served(), BASELINE) as endpoint:
         for _ in range(2):
-            assert ENGINE.engine_stats(stream(endpoint, ENGINE, max_tokens=4)[-1])["cache_n"] == 0
+            assert stream(endpoint, ENGINE, max_tokens=4)[-1]["timings"]["cache_n"] == 0
 
 
 def test_healthy_server_with_a_drafter_it_cannot_use(tmp_path: Path) -> None:

@@ -1,25 +1,39 @@
 """Blocks on the stand-in engine: real HTTP, scripted speeds and faults."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from unittest.mock import patch
 
 import pytest
 
+from launchers.engines.engine import Recount, SlotDrafts
 from launchers.fake import FakeEngine
 from launchers.fake_server import Fault
+from launchers.launcher import Endpoint
 from launchers.telemetry import HostWindow
 from results.errors import MeasurementInvalid
 from results.reasons import Reason
-from results.records import BASELINE, Block, Phase, Point, Telemetry, TrialState
+from results.records import (
+    BASELINE,
+    AcceptanceState,
+    Block,
+    Cell,
+    Phase,
+    Point,
+    SpecCounters,
+    Telemetry,
+    TrialState,
+)
 from results.store import RunFolder
+from sweeps.arm import Arm, Turn
 from sweeps.block import Blocks
 from sweeps.calibrate import Calibration
 from sweeps.prepare import prepare
 from sweeps.sweep import Sweep
 from sweeps.trial import trial_of
+from tests.records import request
 
 POINT = Point("fake-ngram", {"n": 4, "m": 8})
 OTHER = Point("fake-ngram", {"n": 1, "m": 4})
@@ -32,11 +46,12 @@ def blocks(
     fault: Fault | None = None,
     speed: Callable[[Point, str], float] = lambda point, _: 300.0 if point.is_baseline else 900.0,
     at: Point = POINT,
+    engine: type[FakeEngine] = FakeEngine,
     **changes: object,
 ) -> Blocks:
     content = {"engine": "fake", "workload": SMALL, "patience": PATIENT, **changes}
-    engine = FakeEngine(speed, fault=lambda point: fault if point == at else None)
-    plan = replace(prepare(Sweep.model_validate(content)), engine=engine)
+    scripted = engine(speed, fault=lambda point: fault if point == at else None)
+    plan = replace(prepare(Sweep.model_validate(content)), engine=scripted)
     folder = RunFolder(tmp_path / "run")
     folder.create()
     return Blocks(plan.setup(folder, Calibration(1e5, 1e-5, 0.0)), [], lambda phase, point: None)
@@ -107,6 +122,72 @@ def test_a_fault_of_one_arm_is_named_and_never_a_number(
     assert block.invalid is None
     trial = trial_of(block, 1, POINT, "start", objective="tokens_per_s", limits={})
     assert (trial.state, trial.log_speedup) == (TrialState.FAILED, None)
+
+
+class OneSlotAcceptsNothing(FakeEngine):
+    """The mean over the slots hides it; only the log tells."""
+
+    def drafts_by_slot(self, endpoint: Endpoint) -> Sequence[SlotDrafts]:
+        assert self.is_ready(endpoint)
+        return (SlotDrafts(0, 561, 750), SlotDrafts(1, 0, 630), SlotDrafts(2, 0, 3))
+
+
+@pytest.mark.parametrize("pairing", ["adjacent", "together"])
+def test_one_slot_that_accepts_nothing_breaks_the_drafter(tmp_path: Path, pairing: str) -> None:
+    block = blocks(tmp_path, engine=OneSlotAcceptsNothing, pairing=pairing)([POINT], Phase.CONFIRM)
+    assert (reason_of(block), block.invalid) == (Reason.BROKEN_DRAFTER, None)
+    (arm,) = (arm for arm in block.arms if arm.failure)
+    assert arm.failure is not None
+    assert "slot 1: 0 of 630; on the others 561 of 753" in arm.failure.evidence
+
+
+def test_replies_that_only_reason_are_warned_about(tmp_path: Path) -> None:
+    assert blocks(tmp_path / "sound")([POINT], Phase.CONFIRM).warnings == ()
+    block = blocks(tmp_path / "thinks", Fault.ONLY_REASONS)([POINT], Phase.CONFIRM)
+    assert reason_of(block) is None
+    assert [warning.partition(":")[0] for warning in block.warnings] == [
+        "mixed workload",
+        "50% of the replies have no answer text; raise max_tokens if they reason",
+    ]
+    assert RunFolder(tmp_path / "thinks" / "run").blocks() == [block]
+
+
+class CountsFullRoundsOnly(FakeEngine):
+    """Partly accepted drafts are in the drafter's own counter alone."""
+
+    def recount(self, endpoint: Endpoint) -> Recount | None:
+        return Recount(server=SpecCounters(0, 115, 115), drafter=SpecCounters(81, 214, 115))
+
+
+def test_a_drafter_that_contradicts_the_server_leaves_a_range(tmp_path: Path) -> None:
+    block = blocks(tmp_path, engine=CountsFullRoundsOnly)([POINT], Phase.CONFIRM)
+    arm = block.arm(POINT)
+    assert arm is not None and arm.failure is None
+    for acceptance in (m.acceptance for m in arm.measurements):
+        assert (acceptance.state, acceptance.rate) == (AcceptanceState.COUNTERS_DISAGREE, None)
+        assert acceptance.rate_range == pytest.approx((0.5374, 1.0), abs=5e-5)
+
+
+CELL = Cell("chat", "closed(1)")
+
+
+@pytest.mark.parametrize(
+    ("told", "stopped_at_ratio", "state"),
+    [
+        ({"draft_n": 1010.0, "draft_n_accepted": 510.0}, None, AcceptanceState.MEASURED),
+        ({"draft_n": 500.0, "draft_n_accepted": 500.0}, None, AcceptanceState.COUNTERS_DISAGREE),
+        # requests that were cut are in the counters alone
+        ({"draft_n": 500.0, "draft_n_accepted": 500.0}, 0.4, AcceptanceState.MEASURED),
+        ({}, None, AcceptanceState.MEASURED),
+    ],
+)
+def test_counters_are_compared_with_what_the_replies_say(
+    told: dict[str, float], stopped_at_ratio: float | None, state: AcceptanceState
+) -> None:
+    arm = Arm(POINT, "arm", 40, stopped_at_ratio=stopped_at_ratio)
+    requests = (request(output_tokens=700, engine_stats=told), request(output_tokens=200))
+    arm.turns[CELL] = [Turn(requests, 2.0, SpecCounters(200, 1000, 500), Telemetry(2.0))]
+    assert arm.record().measurements[0].acceptance.state is state
 
 
 @pytest.mark.parametrize("pairing", ["adjacent", "together"])
