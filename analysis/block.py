@@ -50,7 +50,7 @@ def judge(arms: Sequence[ArmRun], requests: Mapping[str, Sequence[Request]], rul
     if baseline is None:
         return Failure(Reason.CONFOUNDED, "the Block has no baseline arm")
     own = arm_failure(baseline, requests.get(baseline.point.key, ()), rules)
-    short = _first(_too_short(m, rules) for m in baseline.measurements)
+    short = _first(_too_short(m, rules) for m in baseline.measurements) if baseline.complete else None
     return _first((own, short, *(disturbance(run, rules) for run in arms)))
 
 
@@ -192,7 +192,8 @@ def _wrong_output(requests: Sequence[Request], reference: Sequence[Request], rul
     empty = [p for p in shared if theirs[p].strip() and not ours[p].strip()]
     if empty:
         return Failure(
-            Reason.INVALID_OUTPUT, f"empty reply where the baseline answers: {', '.join(empty[:3])}"
+            Reason.INVALID_OUTPUT,
+            f"empty reply where the baseline answers: {', '.join(key[1] for key in empty[:3])}",
         )
     bad = [p for p in shared if is_degenerate(ours[p], theirs[p])]
     only_theirs = sum(is_degenerate(theirs[p], ours[p]) for p in shared)  # a small model loops by itself
@@ -202,8 +203,14 @@ def _wrong_output(requests: Sequence[Request], reference: Sequence[Request], rul
     return None
 
 
-def _replies(requests: Sequence[Request]) -> dict[str, str]:
-    return {r.prompt_id: r.reasoning_text + r.text for r in requests if r.error is None}
+def _replies(requests: Sequence[Request]) -> dict[tuple[str, str, int], str]:
+    """Text by class, prompt, and how often it was sent before (a prompt may stand in several Cells)."""
+    found: dict[tuple[str, str, int], str] = {}
+    for r in requests:
+        times = sum((r.workload_class, r.prompt_id) == key[:2] for key in found)
+        if r.error is None:
+            found[r.workload_class, r.prompt_id, times] = r.reasoning_text + r.text
+    return found
 
 
 def _unwanted_thinking(requests: Sequence[Request], rules: Rules) -> Failure | None:
@@ -316,11 +323,11 @@ def mean_log_speedup(baseline: ArmRun, candidate: ArmRun, objective: str = "toke
     return fmean(by_cell.values()) if complete else None
 
 
-def limit_ratios(run: ArmRun, limits: Mapping[str, float]) -> dict[str, float]:
-    """log(value / limit) of the worst Cell for each limit: above 0 is broken, and so is an unknown value."""
-    found = {}
+def limit_ratios(run: ArmRun, limits: Mapping[str, float]) -> dict[str, float | None]:
+    """log(value / limit) of the worst Cell for each limit: above 0 is broken; None = not measured."""
+    found: dict[str, float | None] = {}
     for name, limit in limits.items():
         values = [figure(m, name) for m in run.measurements]
         known = [v for v in values if v is not None]
-        found[name] = math.log(max(*known, 1e-9) / limit) if len(known) == len(values) > 0 else 1.0
+        found[name] = math.log(max(*known, 1e-9) / limit) if len(known) == len(values) > 0 else None
     return found

@@ -62,7 +62,7 @@ def _baseline_noise(blocks: Sequence[Block], objective: str) -> BlockNoise | Non
     (von Neumann 1941). Drift over one Block is in it: if anything, intervals are too wide.
     """
     runs = [b.baseline for b in blocks if b.phase is Phase.SEARCH]
-    baselines = [run for run in runs if run is not None and run.failure is None]
+    baselines = [run for run in runs if run is not None and run.failure is None and run.complete]
     steps = [mean_log_speedup(before, after, objective) for before, after in pairwise(baselines)]
     squares = [step * step for step in steps if step is not None]
     if not squares:

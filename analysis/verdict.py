@@ -92,7 +92,7 @@ def conclude(
     for point in finalists:
         pairs = _pairs(blocks, point)
         ratios = [mean_log_speedup(p.baseline, p.candidate, objective) for p in pairs]
-        if fault := _fault(pairs, ratios) or _broken_limit(pairs, limits or {}):
+        if fault := _fault(pairs, ratios):
             found.append(Verdict(VerdictKind.INVALID, point, None, {}, (), None, None, None, fault))
             continue
         known = [d for d in ratios if d is not None]
@@ -100,6 +100,9 @@ def conclude(
             known, looks=looks, alpha=alpha, finalists=len(finalists), same_margin=same_margin
         )
         used = pairs[: effect.blocks] if effect else pairs
+        if effect and (broken := _broken_limit(used, limits or {})):  # at planned looks only
+            found.append(Verdict(VerdictKind.INVALID, point, None, {}, (), None, None, None, broken))
+            continue
         found.append(_verdict(kind, point, effect, used, each, objective))
     return found
 
@@ -134,8 +137,11 @@ def _broken_limit(pairs: Sequence[_Pair], limits: Mapping[str, float]) -> str:
     """The limit that the median Block breaks."""
     for name, limit in limits.items():
         ratios = [limit_ratios(pair.candidate, limits)[name] for pair in pairs]
-        if ratios and median(ratios) > 0:
-            value = math.exp(median(ratios)) * limit
+        known = [r for r in ratios if r is not None]
+        if len(known) < len(ratios):
+            return f"{Reason.LIMIT_EXCEEDED}: {name} was not measured, the limit {limit:.3g} s"
+        if median(known) > 0:
+            value = math.exp(median(known)) * limit
             return f"{Reason.LIMIT_EXCEEDED}: {name} is {value:.3g} s, the limit {limit:.3g} s"
     return ""
 

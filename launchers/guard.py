@@ -54,7 +54,7 @@ def tell(line: str) -> None:
 def start(argv: list[str], log_path: str) -> int | None:
     """The server in a session and process group of its own, its output in the log from the start."""
     try:
-        with Path(log_path).open("ab") as log:
+        with Path(log_path).open("wb") as log:
             server = subprocess.Popen(
                 argv, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
             )

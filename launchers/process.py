@@ -59,8 +59,9 @@ class ProcessEndpoint:
         except subprocess.TimeoutExpired:
             self._guard.kill()
             self._guard.wait()
-        with suppress(ProcessLookupError):  # only if the guard was killed before it could do this
-            os.killpg(self.pid, signal.SIGKILL)
+        if self._guard.returncode != 0:  # killed before it could end the server
+            with suppress(ProcessLookupError, PermissionError):
+                os.killpg(self.pid, signal.SIGKILL)
 
 
 class ProcessLauncher:

@@ -29,3 +29,15 @@ class Reason(StrEnum):
     HOST_PRESSURE = "HOST_PRESSURE"  # another load was on the machine during the window
     CLIENT_OVERHEAD = "CLIENT_OVERHEAD"  # the load client itself was the bottleneck
     LIMIT_EXCEEDED = "LIMIT_EXCEEDED"  # measured, but outside a limit of the sweep
+
+
+# Faults of the machine or the moment, not of a Point: they teach the search nothing and are worth a rerun.
+MACHINE_FAULTS = frozenset(
+    {
+        Reason.HOST_PRESSURE,
+        Reason.CLIENT_OVERHEAD,
+        Reason.CONCURRENCY_NOT_REACHED,
+        Reason.TOO_SHORT,
+        Reason.WRONG_SERVER,
+    }
+)

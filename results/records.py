@@ -228,6 +228,7 @@ class ArmRun:
     stopped_at_ratio: float | None = None  # hopeless: speed over the baseline's when it was stopped
     log: str = ""  # file name under logs/
     requests: str = ""  # file name under requests/, without its ending
+    complete: bool = True  # False: ended before its last window because the others had ended
 
     @property
     def stopped_early(self) -> bool:

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, BinaryIO, TypeVar
 
 import msgspec
 
@@ -142,9 +142,13 @@ def _request_schema() -> Any:
 
 
 def append_line(path: Path, line: bytes) -> None:
-    """Append one line and make it durable. If the disk is full, nothing of it stays."""
-    with _explained(path.parent), path.open("ab") as file:
-        end = file.tell()
+    """Append one line and make it durable. If the disk is full, nothing of it stays.
+
+    The one writer also cuts off a torn line that a kill left at the end; readers only pass it over.
+    """
+    with _explained(path.parent), path.open("a+b") as file:
+        end = _end_of_whole_lines(file)
+        file.truncate(end)
         try:
             file.write(line + b"\n")
             file.flush()
@@ -154,15 +158,24 @@ def append_line(path: Path, line: bytes) -> None:
             raise
 
 
+def _end_of_whole_lines(file: BinaryIO) -> int:
+    size = file.seek(0, os.SEEK_END)
+    if size == 0:
+        return 0
+    file.seek(size - 1)
+    if file.read(1) == b"\n":
+        return size
+    file.seek(0)
+    return file.read().rfind(b"\n") + 1
+
+
 def _read(path: Path, kind: type[T]) -> list[T]:
-    """All whole lines. A torn last line (a kill while writing) is cut off; it was never promised."""
+    """All whole lines. A torn last line (a kill while writing) is passed over; it was never promised."""
     if not path.exists():
         return []
     with _explained(path.parent):
         content = path.read_bytes()
-        whole = content[: content.rfind(b"\n") + 1]
-        if len(whole) < len(content):
-            os.truncate(path, len(whole))
+    whole = content[: content.rfind(b"\n") + 1]
     return [_decode(path, number, line, kind) for number, line in enumerate(whole.splitlines(), 1)]
 
 

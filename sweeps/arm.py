@@ -31,6 +31,7 @@ from results.records import (
     SpecCounters,
     Telemetry,
 )
+from results.secrets import masked
 from sweeps.admission import AdmissionWatch
 from sweeps.gate import Gate
 from sweeps.load import LoadResult, drive
@@ -70,6 +71,7 @@ class Arm:
     recount: Recount | None = None
     failure: Failure | None = None
     stopped_at_ratio: float | None = None  # hopeless
+    complete: bool = True
 
     @property
     def is_over(self) -> bool:
@@ -94,7 +96,7 @@ class Arm:
         """The arm as it is written to the run folder."""
         return ArmRun(
             point=self.point,
-            argv=self.argv,
+            argv=masked(self.argv),
             start_s=self.start_s,
             warm_up_s=self.warm_up_s,
             measured_s=self.measured_s,
@@ -104,6 +106,7 @@ class Arm:
             stopped_at_ratio=self.stopped_at_ratio,
             log=f"{self.name}.log",
             requests=self.name,
+            complete=self.complete,
         )
 
     @contextmanager
@@ -170,17 +173,14 @@ def measure(setup: Setup, arm: Arm, window: Window, gate: Gate | None) -> tuple[
     began = time.monotonic()
     with arm.failing():
         assert arm.endpoint is not None
-        turn, stopped = _load(setup, arm.endpoint, window, gate)
-        arm.turns.setdefault(window.cell, []).append(turn)
-        if stopped and gate is not None:
-            arm.stopped_at_ratio = gate.speed_ratio
-        arm.measured_s += time.monotonic() - began
-        return turn.requests
+        _load(setup, arm, arm.endpoint, window, gate)
     arm.measured_s += time.monotonic() - began
-    return ()
+    if arm.failure is None and gate is not None and gate.is_shut:
+        arm.stopped_at_ratio = gate.speed_ratio
+    return arm.turns[window.cell][-1].requests if window.cell in arm.turns else ()
 
 
-def _load(setup: Setup, endpoint: Endpoint, window: Window, gate: Gate | None) -> tuple[Turn, bool]:
+def _load(setup: Setup, arm: Arm, endpoint: Endpoint, window: Window, gate: Gate | None) -> None:
     workload, engine = setup.sweep.workload, setup.engine
     jobs = [setup.job(p, p.max_tokens or workload.max_tokens) for p in window.prompts]
     before = engine.counters(endpoint)
@@ -192,15 +192,17 @@ def _load(setup: Setup, endpoint: Endpoint, window: Window, gate: Gate | None) -
             stall_timeout_s=setup.sweep.patience.stall_timeout_s,
             on_request=gate.watch(window.cell) if gate else None,
         )
+    telemetry = replace(host.telemetry, client_cores=result.client_cpu_s / result.wall_s)
+    turns = arm.turns.setdefault(window.cell, [])
+    turns.append(Turn(result.requests, result.wall_s, None, telemetry))  # also of a window that failed
     _raise_if_dead(setup, endpoint, result)
     queued = capacity_limited(admission.running, admission.waiting, window.pace.concurrency)
     if queued is not None:
         raise MeasurementInvalid(queued.reason, f"{window.cell.label}: {queued.evidence}")
     after = engine.counters(endpoint)
-    counted = None if before is None or after is None else after.since(before)
+    if before is not None and after is not None:
+        turns[-1] = replace(turns[-1], counted=after.since(before))
     engine.reset_cache(endpoint)
-    telemetry = replace(host.telemetry, client_cores=result.client_cpu_s / result.wall_s)
-    return Turn(result.requests, result.wall_s, counted, telemetry), result.stopped_early
 
 
 def _come_up(setup: Setup, endpoint: Endpoint, arm: Arm, began: float) -> None:

@@ -99,7 +99,7 @@ class Blocks:
                 arms.append(arm)
                 gate = self._gate(arm, phase)
                 for window in self._setup.windows(phase):
-                    self._measure(arm, window, gate)
+                    self._measure(arm, phase, window, gate)
             if (point.is_baseline and arm.failure) or (arm.stopped_at_ratio is not None and len(order) == 2):
                 break  # without a baseline nothing counts; a hopeless Point needs no second one
         return arms
@@ -110,19 +110,22 @@ class Blocks:
         """All servers are up and take turns, so that a drift of the machine meets every arm alike."""
         with ExitStack() as servers:
             arms = [servers.enter_context(self._up(p, phase, names[p.key])) for p in order]
+            for arm in arms:
+                arm.complete = False  # until the last turn
             gates = {arm.name: self._gate(arm, phase) for arm in arms}
             for window in self._setup.windows(phase):
                 for turn in window.turns():
                     for arm in chance.sample(arms, len(arms)):
-                        self._measure(arm, turn, gates[arm.name])
+                        self._measure(arm, phase, turn, gates[arm.name])
                     if _is_settled(arms):
                         return arms
+        for arm in arms:
+            arm.complete = True
         return arms
 
     def _up(self, point: Point, phase: Phase, name: str) -> AbstractContextManager[Arm]:
         self._observe(phase, point)
         unchecked = phase not in self._checked
-        self._checked.add(phase)
         prompts = [p for window in self._setup.windows(phase) for p in window.prompts]
         return up(self._setup, point, name, prompts if unchecked else ())
 
@@ -131,9 +134,10 @@ class Blocks:
             return None
         return Gate(self._baseline_s, self._setup.sweep.patience.hopeless_ratio)
 
-    def _measure(self, arm: Arm, window: Window, gate: Gate | None) -> None:
+    def _measure(self, arm: Arm, phase: Phase, window: Window, gate: Gate | None) -> None:
         if arm.is_over:
             return
+        self._checked.add(phase)  # a server was up: the prompts were compared with its context
         for request in measure(self._setup, arm, window, gate):
             per_token_s = seconds_per_token(request)
             if arm.point.is_baseline and per_token_s is not None:
@@ -142,7 +146,7 @@ class Blocks:
     def _block(self, number: int, phase: Phase, started_at: float, arms: Sequence[Arm]) -> Block:
         baseline, earlier = next((a for a in arms if a.point.is_baseline), None), self._earlier.get(phase)
         reference = baseline or earlier
-        if baseline is not None and baseline.failure is None:
+        if baseline is not None and baseline.failure is None and baseline.complete:
             self._earlier[phase] = baseline
         candidates = [a for a in arms if not a.point.is_baseline]
         if reference is not None:
@@ -175,7 +179,8 @@ class Blocks:
         records = [arm.record() for arm in arms]
         if not any(arm.point.is_baseline for arm in arms):  # ended early, see `_run`
             return disturbance(records[0], self._rules)
-        return judge(records, {arm.point.key: arm.requests for arm in arms}, self._rules)
+        lost = next((a.failure for a in arms if a.failure and a.failure.reason is Reason.WRONG_SERVER), None)
+        return lost or judge(records, {arm.point.key: arm.requests for arm in arms}, self._rules)
 
 
 def _is_settled(arms: Sequence[Arm]) -> bool:

@@ -4,8 +4,10 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, TypedDict
 
-from analysis.verdict import conclude, next_look, still_open
-from results.records import Block, Phase, Point, Verdict
+from analysis.verdict import conclude, still_open
+from results.records import Block, Phase, Point, Trial, Verdict
+from results.store import RunFolder
+from sweeps.study import finalists
 from sweeps.sweep import Sweep
 
 if TYPE_CHECKING:
@@ -33,6 +35,17 @@ def rules_of(sweep: Sweep) -> Rules:
     )
 
 
+def finalists_of(folder: RunFolder, trials: Sequence[Trial], sweep: Sweep) -> list[Point]:
+    """Whom to confirm: the best of the search, and whoever entered the confirmation before.
+
+    Finalists stay finalists when a larger budget brings better ones: alpha is split over all.
+    """
+    earlier = [Point(p["method"], p["knobs"]) for p in folder.read_json("finalists.json").get("points", [])]
+    margin = math.log1p(sweep.confirm.same_margin)
+    points = {p.key: p for p in [*earlier, *finalists(trials, sweep.confirm.finalists, margin)]}
+    return [*points.values()]
+
+
 def confirm(
     run_block: "BlockRunner",
     finalists: Sequence[Point],
@@ -49,10 +62,16 @@ def confirm(
     """
     usable = [b for b in past if b.invalid is None]
     verdicts = conclude(usable, finalists, **rules)
-    while (points := still_open(verdicts)) and next_look(len(usable), rules["looks"]) and go_on():
+    while (points := open_points(verdicts, rules)) and go_on():
         block = run_block(points, Phase.CONFIRM)
         if block.invalid is None:
             usable.append(block)
         verdicts = conclude(usable, finalists, **rules)
         on_block(len(usable), verdicts)
     return verdicts
+
+
+def open_points(verdicts: Sequence[Verdict], rules: Rules) -> list[Point]:
+    """Finalists that the next Block measures: still open, and not yet through their last look."""
+    through = {v.point.key for v in verdicts if v.effect and v.effect.blocks >= rules["looks"][-1]}
+    return [point for point in still_open(verdicts) if point.key not in through]

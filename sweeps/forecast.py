@@ -6,6 +6,7 @@ from itertools import islice
 
 from analysis.statistics import look_alpha, smallest_effect
 from results.records import BASELINE, Phase, Point
+from results.secrets import masked
 from sweeps.prepare import Plan
 from sweeps.space import iter_start_points
 
@@ -53,7 +54,7 @@ def sensitivity(plan: Plan) -> str:
 
 
 def _command(plan: Plan, point: Point) -> str:
-    return shlex.join(plan.engine.command(point, plan.served, SHOWN_PORT))
+    return shlex.join(masked(plan.engine.command(point, plan.served, SHOWN_PORT)))
 
 
 def _time(plan: Plan, trials: int) -> str:

@@ -59,7 +59,7 @@ def job(
         **sampling,
         "model": model,
         **({"messages": messages} if chat else {"prompt": prompt.text}),
-        "max_tokens": max_tokens if prompt.max_tokens is None else prompt.max_tokens,
+        "max_tokens": max_tokens,
         "stream": True,
         "stream_options": {"include_usage": True},
     }

@@ -1,17 +1,17 @@
 """What a run folder says now: the same for a run that is finished, going on, or was killed."""
 
-import math
 import shlex
 from collections.abc import Mapping, Sequence
 
 from analysis.report_input import ReportInput
-from analysis.verdict import Answer, AnswerKind, answer, conclude, next_look, percent, still_open
+from analysis.verdict import Answer, AnswerKind, answer, conclude, percent
 from results.errors import UsageError
-from results.records import BASELINE, Block, Phase, Trial, Verdict
+from results.records import BASELINE, Block, Phase, Trial
+from results.secrets import is_secret
 from results.store import RunFolder
-from sweeps.confirm import rules_of
-from sweeps.study import best_of, finalists
-from sweeps.sweep import Sweep, is_secret, parse_sweep
+from sweeps.confirm import finalists_of, open_points, rules_of
+from sweeps.study import best_of
+from sweeps.sweep import Sweep, parse_sweep
 
 EXIT_CODES = {
     AnswerKind.WINNER: 0,
@@ -33,7 +33,7 @@ def read_run(folder: RunFolder) -> tuple[ReportInput, int]:
         raise UsageError(f"{folder.path} is no run folder: it has no sweep.yaml")
     sweep = parse_sweep(folder.sweep_file.read_text(), where=str(folder.sweep_file))
     trials, blocks = folder.trials(), folder.blocks()
-    points = finalists(trials, sweep.confirm.finalists, math.log1p(sweep.confirm.same_margin))
+    points = finalists_of(folder, trials, sweep)
     confirmed = [b for b in blocks if b.phase is Phase.CONFIRM and b.invalid is None]
     verdicts = conclude(confirmed, points, **rules_of(sweep)) if confirmed else []
     found = answer(verdicts) if verdicts else _unconfirmed(trials)
@@ -54,7 +54,7 @@ def read_run(folder: RunFolder) -> tuple[ReportInput, int]:
         phases_s=_phases_s(blocks, sessions),
         objective=sweep.objective,
         same_margin=sweep.confirm.same_margin,
-        finished=_is_finished(verdicts, confirmed, sweep) or (not points and ended),
+        finished=ended or (bool(verdicts) and not open_points(verdicts, rules_of(sweep))),
     )
     return report, EXIT_CODES[found.kind]
 
@@ -89,11 +89,6 @@ def _command(found: Answer, sweep: Sweep, blocks: Sequence[Block]) -> str:
         for name, value in sweep.env.items()
     ]
     return " ".join([*variables, shlex.join(argv)]) if argv else ""
-
-
-def _is_finished(verdicts: Sequence[Verdict], confirmed: Sequence[Block], sweep: Sweep) -> bool:
-    looked_at_all = next_look(len(confirmed), sweep.confirm.looks) is None
-    return bool(verdicts) and (looked_at_all or not still_open(verdicts))
 
 
 def _phases_s(blocks: Sequence[Block], sessions: Sequence[Mapping[str, float | None]]) -> dict[str, float]:

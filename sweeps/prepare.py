@@ -6,7 +6,7 @@ from pathlib import Path
 
 from launchers.engines import engine_named, launcher_for
 from launchers.engines.engine import Engine, Served
-from results.environment import fingerprint
+from results.environment import fingerprint, short_hash
 from results.errors import UsageError
 from results.records import Phase
 from results.store import RunFolder
@@ -43,6 +43,7 @@ class Plan:
         return {
             "host": asdict(fingerprint(version("tuner"), self.engine.version())),
             "served": self.engine.identity(self.served),
+            "load": short_hash([repr(pace) for pace in self.paces]),
             "prompts": {phase: _hash(by_class) for phase, by_class in self.prompts.items()},
         }
 
@@ -76,9 +77,10 @@ def prepare(sweep: Sweep) -> Plan:
     engine = engine_named(sweep.engine, sweep.server)
     served = engine.resolve(sweep.model, sweep.draft, sweep.args, sweep.env)
     space = build_space(engine, served, sweep.space)
-    tuning, validation = _prompts(sweep.workload, sweep.seed)
-    count = sweep.workload.prompts_per_class
-    _check_enough(tuning, validation, count, paces)
+    tuning, validation = _prompts(sweep.workload, sweep.seed, len(paces))
+    _check_paces(sweep, paces)
+    count = sweep.workload.prompts_per_class * len(paces)
+    _check_enough(tuning, validation, count, len(paces))
     return Plan(
         sweep=sweep,
         engine=engine,
@@ -93,10 +95,10 @@ def prepare(sweep: Sweep) -> Plan:
     )
 
 
-def _prompts(workload: Workload, seed: int) -> tuple[PromptsByClass, PromptsByClass]:
+def _prompts(workload: Workload, seed: int, paces: int) -> tuple[PromptsByClass, PromptsByClass]:
     """Tuning and held-out prompts by class."""
     if workload.random_tokens:
-        return _random_prompts(workload, seed)
+        return _random_prompts(workload, seed, paces)
     if workload.files:
         return _user_prompts(workload.files, workload.classes, seed)
     classes = workload.classes or DEFAULT_CLASSES
@@ -107,8 +109,8 @@ def _prompts(workload: Workload, seed: int) -> tuple[PromptsByClass, PromptsByCl
     )
 
 
-def _random_prompts(workload: Workload, seed: int) -> tuple[PromptsByClass, PromptsByClass]:
-    count = workload.prompts_per_class + 1
+def _random_prompts(workload: Workload, seed: int, paces: int) -> tuple[PromptsByClass, PromptsByClass]:
+    count = workload.prompts_per_class * paces + 1
     both = prompts_of.random_token_prompts(2 * count, RANDOM_WORDS, seed)
     return {"random": both[:count]}, {"random": both[count:]}
 
@@ -136,19 +138,31 @@ def _check_classes(wanted: Sequence[str], known: Sequence[str]) -> None:
         raise UsageError("workload.classes: a class is named twice")
 
 
-def _check_enough(
-    tuning: PromptsByClass, validation: PromptsByClass, count: int, paces: Sequence[Pace]
-) -> None:
+def _check_enough(tuning: PromptsByClass, validation: PromptsByClass, count: int, paces: int) -> None:
     for prompts in (tuning, validation):
         for workload_class, available in prompts.items():
             if len(available) < count:
+                times = f" for each of {paces} paces" if paces > 1 else ""
                 raise UsageError(
                     f"workload: class {workload_class} has {len(available)} prompts in each half, fewer than"
-                    f" prompts_per_class ({count}): add prompts or lower prompts_per_class"
+                    f" prompts_per_class{times} ({count}): add prompts or lower prompts_per_class"
                 )
-    most = max((p.concurrency or 1 for p in paces), default=1)
-    if count < 2 * most and most > 1:
+
+
+def _check_paces(sweep: Sweep, paces: Sequence[Pace]) -> None:
+    names = [str(pace) for pace in paces]
+    if len(set(names)) < len(names):
+        raise UsageError(
+            f"load: a pace is named twice ({', '.join(names)}): its Cells could not be told apart"
+        )
+    most, count = max((p.concurrency or 1 for p in paces), default=1), sweep.workload.prompts_per_class
+    if most > 1 and count < 2 * most:
         raise UsageError(
             f"load: closed({most}) is never steady with {count} prompts of a class:"
             f" set workload.prompts_per_class to {2 * most} or more"
+        )
+    if sweep.objective == "tokens_per_s" and any(p.concurrency is None for p in paces):
+        raise UsageError(
+            "objective: in an open loop (poisson, replay) the pace decides tokens_per_s:"
+            " choose ttft_p50_s, tpot_p50_s or end_to_end_p50_s"
         )

@@ -1,6 +1,5 @@
 """A whole sweep: open the run folder, search, confirm. Started again, it goes on where it ended."""
 
-import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -9,15 +8,16 @@ from typing import Any
 
 from launchers.leftovers import reap
 from results.errors import UsageError
+from results.reasons import MACHINE_FAULTS
 from results.records import Block, Phase, Trial, Verdict
 from results.store import RunFolder
 from sweeps.block import BlockRunner, Blocks
 from sweeps.calibrate import Calibration, calibrate
-from sweeps.confirm import confirm, rules_of
+from sweeps.confirm import confirm, finalists_of, rules_of
 from sweeps.observer import Observer
 from sweeps.prepare import Plan
 from sweeps.space import Space
-from sweeps.study import Search, finalists
+from sweeps.study import Search
 from sweeps.sweep import Sweep, parse_sweep
 from sweeps.trial import BASELINE_TRIAL, trial_of
 
@@ -30,26 +30,31 @@ def run_sweep(plan: Plan, folder: RunFolder, observer: Observer, stopped: GoOn) 
     `stopped` is asked between Blocks. Raises UsageError (the folder belongs to another sweep, no
     space left ...) and MeasurementInvalid (the Baseline cannot be measured).
     """
-    sweep = plan.sweep
     folder.create()
-    with folder.locked(), _session(folder) as calibration:
+    with folder.locked():
         claim(folder, plan)
         for leftover in reap(folder.path, end=True):
             observer.note(f"ended a server left behind by an earlier start: {leftover.what}")
-        past = folder.blocks()
-        clock = Clock(sweep, past)
-        run_block = Blocks(plan.setup(folder, calibration), past, observer.arm)
+        with _session(folder) as calibration:
+            _run(plan, folder, calibration, observer, stopped)
 
-        def may_search() -> bool:
-            return not stopped() and clock.may_search()
 
-        def may_confirm() -> bool:
-            return not stopped() and clock.left_s() > 0
+def _run(plan: Plan, folder: RunFolder, calibration: Calibration, observer: Observer, stopped: GoOn) -> None:
+    sweep = plan.sweep
+    past = folder.blocks()
+    clock = Clock(sweep, past)
+    run_block = Blocks(plan.setup(folder, calibration), past, observer.arm)
 
-        trials = search(plan.space, sweep, folder, run_block, observer, may_search)
-        confirm_best(sweep, folder, trials, run_block, observer, may_confirm)
-        if not stopped():
-            folder.write_json("ended.json", {"trials": len(trials)})  # by itself, with so many Trials
+    def may_search() -> bool:
+        return not stopped() and clock.may_search()
+
+    def may_confirm() -> bool:
+        return not stopped() and clock.left_s() > 0
+
+    trials = search(plan.space, sweep, folder, run_block, observer, may_search)
+    confirm_best(sweep, folder, trials, run_block, observer, may_confirm)
+    if not stopped():
+        folder.write_json("ended.json", {"trials": len(trials)})  # by itself, with so many Trials
 
 
 def claim(folder: RunFolder, plan: Plan) -> None:
@@ -75,7 +80,7 @@ def claim(folder: RunFolder, plan: Plan) -> None:
 
 def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
     """What decides a measurement and is no longer the same, by name; unknown counts as the same."""
-    decided = [("served", "model files"), ("prompts", "prompts")]
+    decided = [("served", "model files"), ("prompts", "prompts"), ("load", "arrival times")]
     found = [name for key, name in decided if key in before and before[key] != now[key]]
     then, host = before.get("host", {}), now["host"]
     return found + [
@@ -114,11 +119,14 @@ def search(
 ) -> list[Trial]:
     """Measure Points until the budget is used up or `go_on` says no. Returns all Trials of the run."""
     trials = folder.trials()
+    (folder.path / "ended.json").unlink(missing_ok=True)
     if not trials:
         folder.add_trial(BASELINE_TRIAL)
         trials = [BASELINE_TRIAL]
-    asker = Search(space, trials=sweep.budget.trials, seed=sweep.seed, journal=folder.study_file, past=trials)
-    observer.begin(Phase.SEARCH, len(trials) - 1, min(sweep.budget.trials, len(space.points)))
+    # What a disturbed machine spoiled in an earlier start is asked again.
+    past = [t for t in trials if t.failure is None or t.failure.reason not in MACHINE_FAULTS]
+    asker = Search(space, trials=sweep.budget.trials, seed=sweep.seed, journal=folder.study_file, past=past)
+    observer.begin(Phase.SEARCH, len(past) - 1, min(sweep.budget.trials, len(space.points)))
     while go_on() and (asked := asker.ask()) is not None:
         point, source = asked
         block = run_block([point], Phase.SEARCH)
@@ -139,9 +147,10 @@ def confirm_best(
     go_on: GoOn,
 ) -> list[Verdict]:
     """Confirm the finalists of the search; none if nothing could be measured."""
-    points = finalists(trials, sweep.confirm.finalists, math.log1p(sweep.confirm.same_margin))
+    points = finalists_of(folder, trials, sweep)
     if not points or not go_on():
         return []
+    folder.write_json("finalists.json", {"points": points})
     past = [b for b in folder.blocks() if b.phase is Phase.CONFIRM]
     observer.begin(Phase.CONFIRM, len(past), sweep.confirm.looks[-1])
     return confirm(run_block, points, past, rules_of(sweep), go_on=go_on, on_block=observer.look)

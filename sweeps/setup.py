@@ -46,10 +46,15 @@ class Setup:
     calibration: Calibration
 
     def windows(self, phase: Phase) -> Iterator[Window]:
-        """The Cells of one arm-run, in order."""
-        for pace in self.paces:
+        """The Cells of one arm-run, in order.
+
+        Each pace has prompts of its own: a server must not meet one again, since n-gram stores remember.
+        """
+        count = self.sweep.workload.prompts_per_class
+        for i, pace in enumerate(self.paces):
             for workload_class, prompts in self.prompts[phase].items():
-                yield Window(Cell(workload_class, str(pace)), pace, prompts)
+                own = prompts[i * count : (i + 1) * count]
+                yield Window(Cell(workload_class, str(pace)), pace, own)
 
     def prompt_set(self, phase: Phase) -> str:
         """Hash of the prompts of a phase."""

@@ -5,31 +5,22 @@ a damaged or missing journal, and trials that were running when the tool was kil
 """
 
 import logging
+import math
 import random
 from collections.abc import Sequence
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from results.reasons import Reason
+from results.reasons import MACHINE_FAULTS
 from results.records import BASELINE, BASELINE_METHOD, Point, Trial, TrialState
 from sweeps.space import Space, iter_start_points
 
 if TYPE_CHECKING:
     import optuna
 
+START_SHARE = 2 / 3  # of the budget, at most, for starting points
 MAX_REPEATS = 20  # proposals of known Points in a row before another one is drawn instead
-
-# Failures of the machine, not of the Point: the sampler learns nothing from them.
-NOT_THE_POINTS_FAULT = frozenset(
-    {
-        Reason.HOST_PRESSURE,
-        Reason.CLIENT_OVERHEAD,
-        Reason.CONFOUNDED,
-        Reason.TOO_SHORT,
-        Reason.CONCURRENCY_NOT_REACHED,
-        Reason.WRONG_SERVER,
-    }
-)
 
 START, SAMPLER, NEIGHBOUR = "start", "sampler", "neighbour"
 
@@ -44,6 +35,8 @@ class Search:
         self._budget = trials
         self._study = _new_study(journal, seed)
         self._random = random.Random(seed)
+        # Good guesses first, but some of the budget is for what nobody guessed.
+        self._starts = list(islice(iter_start_points(space), math.ceil(START_SHARE * trials)))
         self._told: dict[str, Trial] = {}
         self._asked: tuple[str, optuna.Trial] | None = None
         for trial in past:
@@ -63,7 +56,7 @@ class Search:
         """The next Point and who proposed it; None when the budget or the Space is used up."""
         if self.remaining == 0 or len(self._told) >= len(self._space.points):
             return None
-        start = next((p for p in iter_start_points(self._space) if p.key not in self._told), None)
+        start = next((p for p in self._starts if p.key not in self._told), None)
         if start is not None:
             return self._take(start), START
         neighbours = self._open_neighbours()
@@ -84,10 +77,6 @@ class Search:
             asked, self._asked = self._asked, None
         if asked is not None:
             _tell(self._study, asked[1], trial)
-
-    def unmeasured_neighbours(self) -> list[Point]:
-        """Neighbours of the best that the budget left out."""
-        return self._open_neighbours()
 
     def _open_neighbours(self) -> list[Point]:
         best = self.best
@@ -177,7 +166,7 @@ def _tell(study: "optuna.Study", asked: "optuna.Trial", trial: Trial) -> None:
     if trial.log_speedup is not None and trial.state is not TrialState.FAILED:
         asked.set_constraint("failed", -1.0)
         study.tell(asked, trial.log_speedup)
-    elif trial.failure is not None and trial.failure.reason in NOT_THE_POINTS_FAULT:
+    elif trial.failure is not None and trial.failure.reason in MACHINE_FAULTS:
         study.tell(asked, state=optuna.trial.TrialState.FAIL)
     else:
         asked.set_constraint("failed", 1.0)

@@ -13,6 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 from analysis.block import LATENCIES
 from results.errors import UsageError
 from results.records import KnobValue
+from results.secrets import HIDDEN, is_secret
 
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")]
 Share = Annotated[float, Field(gt=0, lt=1)]
@@ -192,13 +193,9 @@ class Sweep(_Model):
 
     def _public(self) -> dict[str, Any]:
         content = self.model_dump(mode="json")
-        content["env"] = {k: "<secret>" if is_secret(k) else v for k, v in self.env.items()}
+        for place in ("env", "args"):
+            content[place] = {k: HIDDEN if is_secret(k) else v for k, v in content[place].items()}
         return content
-
-
-def is_secret(name: str) -> bool:
-    """Whether a variable's value must never be written anywhere."""
-    return any(word in name.upper() for word in ("TOKEN", "SECRET", "PASSWORD", "API_KEY", "CREDENTIAL"))
 
 
 def nearest(word: str, known: Sequence[str]) -> str:

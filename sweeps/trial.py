@@ -8,6 +8,8 @@ from analysis.block import limit_ratios, log_speedup
 from results.reasons import Reason
 from results.records import BASELINE, Block, Failure, Point, Trial, TrialState
 
+UNKNOWN_LIMIT = 1.0  # what the sampler is told of a limit that could not be checked: broken
+
 # The Baseline is Trial 0: its speed-up over itself is 0 by definition, nothing is launched for it.
 BASELINE_TRIAL = Trial(
     number=0,
@@ -50,12 +52,17 @@ def trial_of(
     if len(by_cell) < len(baseline.measurements):
         return replace(trial, failure=Failure(Reason.TOO_SHORT, f"{objective} is not known in every Cell"))
     ratios = limit_ratios(arm, limits)
-    broken = [f"{name} {math.exp(r) * limits[name]:.3g} s" for name, r in ratios.items() if r > 0]
+    broken = [_limit_words(name, r, limits[name]) for name, r in ratios.items() if r is None or r > 0]
     return replace(
         trial,
         state=TrialState.MEASURED,
         log_speedup=sum(by_cell.values()) / len(by_cell),
         by_cell=by_cell,
-        limits=ratios,
+        limits={name: UNKNOWN_LIMIT if r is None else r for name, r in ratios.items()},
         failure=Failure(Reason.LIMIT_EXCEEDED, ", ".join(broken)) if broken else None,
     )
+
+
+def _limit_words(name: str, log_ratio: float | None, limit: float) -> str:
+    value = "was not measured" if log_ratio is None else f"is {math.exp(log_ratio) * limit:.3g} s"
+    return f"{name} {value}, the limit {limit:.3g} s"

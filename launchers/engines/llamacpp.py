@@ -218,10 +218,16 @@ def _binary_version(server: str) -> str:
     return next((line for line in lines if line.startswith("version")), f"{server} (version unknown)")
 
 
+def _threads() -> int:
+    """Physical cores, or what of them this process may use."""
+    usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return min(psutil.cpu_count(logical=False) or usable, usable)
+
+
 def _fixed(served: Served) -> dict[str, KnobValue]:
     """What both arms get; the user's arguments win over the defaults."""
     defaults: dict[str, KnobValue] = {
-        "--threads": psutil.cpu_count(logical=False) or os.cpu_count() or 1,
+        "--threads": _threads(),
         "--ctx-size": 4096,
         "--parallel": 1,
         "--cache-ram": 0,  # else every request first stores the prompt of the one before it

@@ -244,9 +244,9 @@ def test_a_short_window_is_judged_on_the_baseline_alone(tmp_path: Path) -> None:
 
 def test_concurrent_load_reaches_its_concurrency(tmp_path: Path) -> None:
     workload = {**SMALL, "prompts_per_class": 9, "classes": ["chat"]}
-    block = blocks(tmp_path, workload=workload, load=[{"closed": 3}], pairing="together")(
-        [POINT], Phase.CONFIRM
-    )
+    load = [{"closed": 3}]
+    run = blocks(tmp_path, speed=lambda *_: 100.0, workload=workload, load=load, pairing="together")
+    block = run([POINT], Phase.CONFIRM)
     assert block.invalid is None, block.invalid
     for arm in block.arms:
         assert arm.measurements[0].concurrency > 2.5

@@ -417,11 +417,11 @@ def test_a_job_asks_for_a_stream_with_usage() -> None:
     }
 
 
-def test_a_plain_prompt_goes_to_either_endpoint_and_its_own_cap_counts() -> None:
-    plain = Prompt("p1", "code", text="def f", max_tokens=3)
+def test_a_plain_prompt_goes_to_either_endpoint() -> None:
+    plain = Prompt("p1", "code", text="def f")
     fields = {"model": "m", "max_tokens": 9, "sampling": {}, "extra": {}}
     completion = json.loads(job(plain, chat=False, **fields).body)  # type: ignore[arg-type]
-    assert (completion["prompt"], completion["max_tokens"]) == ("def f", 3)
+    assert (completion["prompt"], completion["max_tokens"]) == ("def f", 9)
     assert "messages" not in completion
     chat = json.loads(job(plain, chat=True, **fields).body)  # type: ignore[arg-type]
     assert chat["messages"] == [{"role": "user", "content": "def f"}]
