@@ -39,7 +39,7 @@ from sweeps.pace import Closed, Pace
 from sweeps.setup import Setup, Window
 from sweeps.workload import Prompt, check_context
 
-WARM_UP_TOKENS = 16
+WARM_UP_TOKENS = 8
 READY_POLL_S = 0.02
 
 
