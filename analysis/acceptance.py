@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from results.records import Acceptance, AcceptanceState, Request, SpecCounters
+from results.records import Acceptance, AcceptanceState, Measurement, Request, SpecCounters
 
 MIN_DRAFTS = 100  # below, no rate is stated
 MIN_WINDOW_TOKENS = 100  # below, "nothing was drafted" proves nothing
@@ -44,6 +44,19 @@ def from_counters(
         length=length,
         per_position=tuple(n / counters.drafts for n in counters.accepted_per_position),
         note=_note(counters, length),
+    )
+
+
+def over_windows(windows: Sequence[Measurement]) -> Acceptance:
+    """Acceptance of one Point over several windows, from the sum of what was counted in them."""
+    counts = [m.acceptance.counters for m in windows if m.acceptance.counters is not None]
+    if not counts:
+        return Acceptance(AcceptanceState.UNKNOWN)
+    if len(counts) < len(windows):
+        return Acceptance(AcceptanceState.UNKNOWN, note="not counted in every window")
+    tokens = sum(sum(m.tokens_by_prompt.values()) for m in windows)
+    return from_counters(
+        sum(counts[1:], counts[0]), tokens, method_is_none=False, source=windows[0].acceptance.source
     )
 
 

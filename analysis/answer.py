@@ -6,7 +6,11 @@ from enum import StrEnum
 
 from analysis import findings, words
 from analysis.report_input import ReportInput
+from analysis.verdict import breaks_limit
+from results.reasons import Reason
 from results.records import Verdict, VerdictKind
+
+KEEP = "Run the server without speculation: nothing tried here was shown to be faster."
 
 
 class Tone(StrEnum):
@@ -40,10 +44,11 @@ def answer(report: ReportInput) -> Answer:
         return _closest(
             Tone.OPEN, "Not decided", "The budget of Blocks ran out before the answer was clear.", best
         )
+    if all(breaks_limit(v) for v in report.verdicts):
+        return Answer(Tone.STAY, "No configuration keeps the limits", "", (KEEP, report.verdicts[0].why))
     if kinds == {VerdictKind.INVALID}:
         return Answer(Tone.OPEN, "No valid answer", "", ("No finalist could be measured validly.",))
-    stay = "Run the server without speculation: nothing tried here was shown to be faster."
-    return _closest(Tone.STAY, "No configuration beats the baseline", stay, best)
+    return _closest(Tone.STAY, "No configuration beats the baseline", KEEP, best)
 
 
 def command_title(report: ReportInput) -> str:
@@ -70,6 +75,8 @@ def _faster(winner: Verdict, objective: str) -> Answer:
 def _unconfirmed(report: ReportInput) -> Answer:
     """The answer of a run that ended before any finalist was judged."""
     best = findings.best_trial(report.trials)
+    if best is None and any(t.failure.reason is Reason.LIMIT_EXCEEDED for t in report.trials if t.failure):
+        return Answer(Tone.STAY, "No configuration keeps the limits", "", (KEEP, *_commonest_failure(report)))
     if best is None:
         details = (*_so_far(report), *_commonest_failure(report))
         return Answer(Tone.OPEN, "Nothing could be measured", "", details)

@@ -6,8 +6,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean, median
 
+from analysis.acceptance import over_windows
 from analysis.report_input import ReportInput
 from results.records import (
+    Acceptance,
     Block,
     Cell,
     KnobValue,
@@ -95,30 +97,9 @@ def best_so_far(trials: Sequence[Trial]) -> list[tuple[int, float]]:
     return steps
 
 
-@dataclass(frozen=True, slots=True)
-class PooledAcceptance:
-    """Acceptance of one Point over all its windows, weighted by drafts."""
-
-    length: float | None
-    per_position: tuple[float, ...]
-
-
-def pooled_acceptance(point: Point, blocks: Sequence[Block]) -> PooledAcceptance:
-    windows = [m.acceptance for m in _measurements(point, blocks)]
-    weights = [a.counters.drafts if a.counters is not None else 1 for a in windows]
-    lengths = [(a.length, w) for a, w in zip(windows, weights, strict=True) if a.length is not None]
-    positions = max((len(a.per_position) for a in windows), default=0)
-    shares = [
-        [(a.per_position[i], w) for a, w in zip(windows, weights, strict=True) if len(a.per_position) > i]
-        for i in range(positions)
-    ]
-    means = [_weighted_mean(s) for s in shares]
-    return PooledAcceptance(_weighted_mean(lengths), tuple(m for m in means if m is not None))
-
-
-def _weighted_mean(pairs: Sequence[tuple[float, float]]) -> float | None:
-    total = sum(w for _, w in pairs)
-    return sum(v * w for v, w in pairs) / total if total > 0 else None
+def pooled_acceptance(point: Point, blocks: Sequence[Block]) -> Acceptance:
+    """Acceptance of one Point over all its windows."""
+    return over_windows(_measurements(point, blocks))
 
 
 def _measurements(point: Point, blocks: Iterable[Block]) -> list[Measurement]:

@@ -11,10 +11,12 @@ from dataclasses import dataclass
 from enum import StrEnum
 from statistics import fmean, median
 
+from analysis.acceptance import over_windows
 from analysis.block import limit_ratios, log_speedup, mean_log_speedup
 from analysis.statistics import LOOKS, look_alpha, t_interval
 from results.reasons import Reason
 from results.records import (
+    AcceptanceState,
     ArmRun,
     Block,
     Effect,
@@ -157,7 +159,6 @@ def _verdict(
     checks = [c for p in pairs if (c := p.block.outputs.get(point.key))]
     controls = [c for p in pairs if (c := p.block.control)]
     measured = [m for p in pairs for m in p.candidate.measurements]
-    lengths = [m.acceptance.length for m in measured if m.acceptance.length is not None]
     return Verdict(
         kind,
         point,
@@ -166,7 +167,7 @@ def _verdict(
         tuple(dict.fromkeys(m.cell.label for m in measured)),
         _pooled(checks).identical_share,
         _pooled(controls).identical_share,
-        fmean(lengths) if lengths else None,
+        over_windows(measured).length,
         _why(kind, effect),
         _warnings(pairs, _pooled(checks), _pooled(controls)),
     )
@@ -208,8 +209,9 @@ def _why(kind: VerdictKind, effect: Effect | None) -> str:
 
 def _warnings(pairs: Sequence[_Pair], outputs: OutputCheck, control: OutputCheck) -> tuple[str, ...]:
     """Each once, however many Blocks say it."""
-    windows = [m.acceptance for p in pairs for m in p.candidate.measurements]
-    notes = [f"acceptance: {a.note}" for a in windows if a.note]
+    windows = [m for p in pairs for m in p.candidate.measurements]
+    doubts = [m.acceptance for m in windows if m.acceptance.state is AcceptanceState.COUNTERS_DISAGREE]
+    notes = [f"acceptance: {a.note}" for a in (*doubts, over_windows(windows)) if a.note]
     of_blocks = [warning for p in pairs for warning in p.block.warnings]
     diverging = _diverges_beyond(outputs, control)
     return tuple(dict.fromkeys([*notes, *of_blocks, *([diverging] if diverging else [])]))
@@ -226,14 +228,22 @@ def _diverges_beyond(outputs: OutputCheck, control: OutputCheck) -> str:
     return f"outputs: {ours:.0%} equal the baseline's, {theirs:.0%} between two baseline runs"
 
 
+def breaks_limit(verdict: Verdict) -> bool:
+    """Whether a finalist was measured, and is out for a limit of the sweep."""
+    return verdict.why.startswith(Reason.LIMIT_EXCEEDED)
+
+
 def still_open(verdicts: Sequence[Verdict]) -> list[Point]:
-    """Finalists worth a launch in the next Block: undecided, and still ahead of every BETTER one.
+    """Finalists worth a launch in the next Block: undecided, and still able to become the winner.
 
     Which of two winners is the faster is not what the Blocks are planned for: once the finalist with
-    the largest estimate is BETTER, the question is answered.
+    the largest estimate is BETTER, the question is answered. And one that is not above the baseline at
+    a look is given up while another one is.
     """
     leader = _leader(verdicts)
     ahead = _estimate(leader) if leader else -math.inf
+    if any(v.effect and v.kind is not VerdictKind.INVALID and v.effect.log_ratio > 0 for v in verdicts):
+        ahead = max(ahead, 0.0)
     return [
         v.point
         for v in verdicts
@@ -293,7 +303,8 @@ def _answer_kind(verdicts: Sequence[Verdict], winner: Verdict | None) -> AnswerK
         return AnswerKind.WINNER
     kinds = {v.kind for v in verdicts} - {VerdictKind.INVALID}
     if not kinds:
-        return AnswerKind.INVALID
+        all_break = bool(verdicts) and all(breaks_limit(v) for v in verdicts)
+        return AnswerKind.NONE_BETTER if all_break else AnswerKind.INVALID
     return AnswerKind.UNDECIDED if VerdictKind.UNDECIDED in kinds else AnswerKind.NONE_BETTER
 
 

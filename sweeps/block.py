@@ -45,6 +45,7 @@ class Blocks:
             min_window_s=sweep.patience.min_window_s,
             max_foreign_cores=sweep.patience.foreign_cores,
             max_stolen_cores=sweep.patience.foreign_cores,
+            max_client_share=sweep.patience.client_share,
             speculative_keys=setup.engine.speculative_settings,
             thinking={"off": False, "on": True}.get(sweep.workload.thinking),
         )

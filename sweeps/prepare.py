@@ -11,7 +11,6 @@ from results.errors import UsageError
 from results.records import Phase
 from results.store import RunFolder
 from sweeps import workload as prompts_of
-from sweeps.calibrate import Calibration
 from sweeps.pace import Pace, parse_pace
 from sweeps.setup import Setup
 from sweeps.space import Space, build_space
@@ -47,7 +46,7 @@ class Plan:
             "prompts": {phase: _hash(by_class) for phase, by_class in self.prompts.items()},
         }
 
-    def setup(self, folder: RunFolder, calibration: Calibration) -> Setup:
+    def setup(self, folder: RunFolder) -> Setup:
         """What the arms of this plan share."""
         return Setup(
             sweep=self.sweep,
@@ -58,7 +57,6 @@ class Plan:
             paces=self.paces,
             prompts=self.prompts,
             warm_up=self.warm_up,
-            calibration=calibration,
         )
 
 

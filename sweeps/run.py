@@ -12,7 +12,7 @@ from results.reasons import MACHINE_FAULTS
 from results.records import Block, Phase, Trial, Verdict
 from results.store import RunFolder
 from sweeps.block import BlockRunner, Blocks
-from sweeps.calibrate import Calibration, calibrate
+from sweeps.calibrate import calibrate
 from sweeps.confirm import confirm, finalists_of, rules_of
 from sweeps.observer import Observer
 from sweeps.prepare import Plan
@@ -22,6 +22,8 @@ from sweeps.sweep import Sweep, parse_sweep
 from sweeps.trial import BASELINE_TRIAL, trial_of
 
 GoOn = Callable[[], bool]
+
+CONFIRM_SHARE = 0.4  # of a budget of hours: what the search leaves to the confirmation
 
 
 def run_sweep(plan: Plan, folder: RunFolder, observer: Observer, stopped: GoOn) -> None:
@@ -35,15 +37,15 @@ def run_sweep(plan: Plan, folder: RunFolder, observer: Observer, stopped: GoOn) 
         claim(folder, plan)
         for leftover in reap(folder.path, end=True):
             observer.note(f"ended a server left behind by an earlier start: {leftover.what}")
-        with _session(folder) as calibration:
-            _run(plan, folder, calibration, observer, stopped)
+        with _session(folder):
+            _run(plan, folder, observer, stopped)
 
 
-def _run(plan: Plan, folder: RunFolder, calibration: Calibration, observer: Observer, stopped: GoOn) -> None:
+def _run(plan: Plan, folder: RunFolder, observer: Observer, stopped: GoOn) -> None:
     sweep = plan.sweep
     past = folder.blocks()
     clock = Clock(sweep, past)
-    run_block = Blocks(plan.setup(folder, calibration), past, observer.arm)
+    run_block = Blocks(plan.setup(folder), past, observer.arm)
 
     def may_search() -> bool:
         return not stopped() and clock.may_search()
@@ -93,7 +95,6 @@ class Clock:
 
     def __init__(self, sweep: Sweep, past: Sequence[Block]) -> None:
         self._hours = sweep.budget.hours
-        self._confirm = sweep.confirm
         self._past = past
         self._began = time.monotonic()
 
@@ -105,8 +106,8 @@ class Clock:
         return self._hours * 3600 - spent - (time.monotonic() - self._began)
 
     def may_search(self) -> bool:
-        """Whether time is left beyond what the first look of the confirmation takes (half at most)."""
-        return self._hours is None or self.left_s() > self._hours * 3600 * 0.4
+        """Whether the part of the budget that is kept for the confirmation is still untouched."""
+        return self._hours is None or self.left_s() > self._hours * 3600 * CONFIRM_SHARE
 
 
 def search(
@@ -157,7 +158,7 @@ def confirm_best(
 
 
 @contextmanager
-def _session(folder: RunFolder) -> Iterator[Calibration]:
+def _session(folder: RunFolder) -> Iterator[None]:
     """Calibrate the client and note when this start of the run began and ended."""
     earlier = folder.read_json("sessions.json").get("sessions", [])
     began_at, calibration = time.time(), calibrate()
@@ -168,6 +169,6 @@ def _session(folder: RunFolder) -> Iterator[Calibration]:
 
     note(None)
     try:
-        yield calibration
+        yield
     finally:
         note(time.time())

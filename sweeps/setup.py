@@ -7,7 +7,6 @@ from launchers.engines.engine import Engine, Served
 from launchers.launcher import Endpoint, Launcher
 from results.records import Cell, Phase
 from results.store import RunFolder
-from sweeps.calibrate import Calibration
 from sweeps.load import Job, Target, job
 from sweeps.pace import Pace
 from sweeps.sweep import Sweep
@@ -43,7 +42,6 @@ class Setup:
     paces: Sequence[Pace]
     prompts: Mapping[Phase, Mapping[str, Sequence[Prompt]]]  # by class
     warm_up: Sequence[Prompt]  # one of each class, none of them measured if there are enough
-    calibration: Calibration
 
     def windows(self, phase: Phase) -> Iterator[Window]:
         """The Cells of one arm-run, in order.

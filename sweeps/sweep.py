@@ -134,6 +134,9 @@ class Patience(_Model):
         default=0.1,
         description="CPU cores that others may use on a full machine; beyond, a Block is invalid and rerun",
     )
+    client_share: Annotated[float, Field(gt=0)] = Field(
+        default=0.02, description="share of the machine that the load client may take; beyond, as above"
+    )
 
 
 class Sweep(_Model):

@@ -36,6 +36,7 @@ CLASSES = ("code edit", "extraction", "reasoning", "chat", "translation")
 CELLS = tuple(Cell(c, "closed(4)") for c in CLASSES)
 CLASS_GAINS = (0.17, 0.09, 0.02, -0.09, -0.04)
 BASE_TOKENS_PER_S = 88.0
+OUTPUT_TOKENS = 6144  # of every window
 NGRAM = Point("ngram-simple", {"size_n": 6, "size_m": 12})
 DRAFT = Point("draft-model", {"n_max": 4, "p_min": 0.6})
 CACHE = Point("ngram-cache", {"n_max": 8})
@@ -62,9 +63,10 @@ def acceptance(point: Point, length: float) -> Acceptance:
         return Acceptance(AcceptanceState.NOT_SPECULATING)
     first = min(0.95, 0.35 + 0.14 * length)
     shares = tuple(round(first * 0.82**i, 4) for i in range(6))
-    return Acceptance(
-        AcceptanceState.MEASURED, "timings", SpecCounters(400, 2400, 1000, ()), 0.4, None, length, shares
-    )
+    drafts = round(OUTPUT_TOKENS / length)  # one in every verify step
+    positions = tuple(round(share * drafts) for share in shares)
+    counters = SpecCounters(drafts, 6 * drafts, OUTPUT_TOKENS - drafts, positions)
+    return Acceptance(AcceptanceState.MEASURED, "timings", counters, 0.4, None, length, shares)
 
 
 def measurement(cell: Cell, point: Point, tokens_per_s: float, length: float) -> Measurement:
@@ -74,7 +76,7 @@ def measurement(cell: Cell, point: Point, tokens_per_s: float, length: float) ->
         requests=24,
         failed=0,
         first_error=None,
-        output_tokens=6144,
+        output_tokens=OUTPUT_TOKENS,
         wall_s=6144 / tokens_per_s,
         tokens_per_s=tokens_per_s,
         mean_request_tokens_per_s=tokens_per_s / 4,
@@ -86,7 +88,7 @@ def measurement(cell: Cell, point: Point, tokens_per_s: float, length: float) ->
         empty_share=0.0,
         truncated_share=0.4,
         degenerate_share=0.0,
-        tokens_by_prompt={},
+        tokens_by_prompt={"p1": OUTPUT_TOKENS},
         acceptance=acceptance(point, length),
         telemetry=Telemetry(60.0),
     )

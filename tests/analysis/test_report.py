@@ -440,25 +440,22 @@ def test_the_command_says_what_it_runs(sample: ReportInput, title: str) -> None:
     assert f"## {title}\n\n```\n{sample.command}\n```" in report.markdown(sample)
 
 
-def test_acceptance_is_weighted_by_drafts() -> None:
+def test_acceptance_is_pooled_over_windows_by_their_counts() -> None:
     sample = samples.partial(1)
-    few, many = (
-        Acceptance(
-            AcceptanceState.MEASURED, "x", SpecCounters(n, 0, 0), length=length, per_position=positions
-        )
-        for n, length, positions in ((100, 2.0, (0.5,)), (300, 4.0, (0.9, 0.6)))
-    )
+    few = (Acceptance(AcceptanceState.UNKNOWN, counters=SpecCounters(100, 200, 50, (50,))), 150)
+    many = (Acceptance(AcceptanceState.UNKNOWN, counters=SpecCounters(300, 600, 450, (270, 180))), 750)
     block = sample.blocks[0]
     arm = block.arm(samples.NGRAM)
     assert arm is not None
     measurements = tuple(
-        replace(m, acceptance=a) for m, a in zip(arm.measurements, (few, many), strict=False)
+        replace(m, acceptance=a, tokens_by_prompt={"p1": tokens})
+        for m, (a, tokens) in zip(arm.measurements, (few, many), strict=False)
     )
     pooled = findings.pooled_acceptance(
         samples.NGRAM, [replace(block, arms=(replace(arm, measurements=measurements),))]
     )
-    assert pooled.length == pytest.approx(3.5)
-    assert pooled.per_position == pytest.approx((0.8, 0.6))
+    assert pooled.length == pytest.approx(900 / 400)  # 900 tokens, 500 of them accepted drafts
+    assert pooled.per_position == pytest.approx((0.8, 0.45))
 
 
 def test_latency_comes_from_the_confirmation_where_there_is_one() -> None:

@@ -14,6 +14,7 @@ from results.records import (
     OutputCheck,
     Phase,
     Point,
+    SpecCounters,
     Verdict,
     VerdictKind,
 )
@@ -186,10 +187,12 @@ def test_divergence_is_flagged_only_beyond_that_of_two_baselines() -> None:
 
 
 def test_acceptance_is_reported_beside_the_verdict_never_judged() -> None:
-    poor = Acceptance(AcceptanceState.MEASURED, rate=0.1, length=1.3, note="suspect")
+    counters = SpecCounters(100, 800, 60)
+    poor = Acceptance(AcceptanceState.COUNTERS_DISAGREE, counters=counters, note="suspect")
     blocks = []
     for b in confirmed():
-        fast = tuple(replace(m, acceptance=poor) for m in b.arms[1].measurements)
+        tokens = {"p1": 260}  # 200 verify steps emitted them
+        fast = tuple(replace(m, acceptance=poor, tokens_by_prompt=tokens) for m in b.arms[1].measurements)
         blocks.append(replace(b, arms=(b.arms[0], replace(b.arms[1], measurements=fast))))
     (found,) = conclude(blocks, [FAST])
     assert found.kind is VerdictKind.BETTER
@@ -253,6 +256,9 @@ def test_finalists_stay_open_while_undecided_and_ahead_of_every_winner() -> None
     unseen = replace(ahead, effect=None, point=Point("unseen"))
     assert still_open([leader, behind, ahead, unseen, WORSE, SAME]) == [ahead.point, unseen.point]
     assert still_open([behind, WORSE]) == [behind.point]  # nobody has won yet
+    below = verdict(VerdictKind.UNDECIDED, -0.09, 0.05, "below")
+    assert still_open([behind, below]) == [behind.point]  # below the baseline while another is above
+    assert still_open([below, WORSE]) == [below.point]
     assert still_open([INVALID]) == []
 
 

@@ -29,7 +29,6 @@ from results.records import (
 from results.store import RunFolder
 from sweeps.arm import Arm, Turn
 from sweeps.block import Blocks
-from sweeps.calibrate import Calibration
 from sweeps.prepare import prepare
 from sweeps.sweep import Sweep
 from sweeps.trial import trial_of
@@ -37,7 +36,7 @@ from tests.records import request
 
 POINT = Point("fake-ngram", {"n": 4, "m": 8})
 OTHER = Point("fake-ngram", {"n": 1, "m": 4})
-PATIENT = {"min_window_s": 0, "hopeless_ratio": 0.6, "stall_timeout_s": 1, "reruns": 0}
+PATIENT = {"client_share": 1, "min_window_s": 0, "hopeless_ratio": 0.6, "stall_timeout_s": 1, "reruns": 0}
 SMALL = {"max_tokens": 40, "prompts_per_class": 3, "classes": ["code_edit", "chat"]}
 
 
@@ -54,7 +53,7 @@ def blocks(
     plan = replace(prepare(Sweep.model_validate(content)), engine=scripted)
     folder = RunFolder(tmp_path / "run")
     folder.create()
-    return Blocks(plan.setup(folder, Calibration(1e5, 1e-5, 0.0)), [], lambda phase, point: None)
+    return Blocks(plan.setup(folder), [], lambda phase, point: None)
 
 
 def slow_at_other(point: Point, _: str) -> float:
