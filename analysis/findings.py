@@ -191,8 +191,8 @@ def pooled_outputs(checks: Iterable[OutputCheck | None]) -> OutputCheck | None:
 
 
 def _has_acceptance(report: ReportInput) -> bool:
-    windows = (m.acceptance for b in valid(report.blocks) for a in b.arms for m in a.measurements)
-    return any(w.length is not None or w.per_position for w in windows)
+    points = {t.point.key: t.point for t in measured(report.trials)}.values()
+    return any(pooled_acceptance(point, report.blocks).length is not None for point in points)
 
 
 def missing(report: ReportInput) -> list[str]:
