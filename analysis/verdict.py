@@ -16,6 +16,7 @@ from analysis.block import limit_ratios, log_speedup, mean_log_speedup
 from analysis.statistics import LOOKS, look_alpha, t_interval
 from results.reasons import Reason
 from results.records import (
+    Acceptance,
     AcceptanceState,
     ArmRun,
     Block,
@@ -159,6 +160,7 @@ def _verdict(
     checks = [c for p in pairs if (c := p.block.outputs.get(point.key))]
     controls = [c for p in pairs if (c := p.block.control)]
     measured = [m for p in pairs for m in p.candidate.measurements]
+    acceptance = over_windows(measured)
     return Verdict(
         kind,
         point,
@@ -167,9 +169,9 @@ def _verdict(
         tuple(dict.fromkeys(m.cell.label for m in measured)),
         _pooled(checks).identical_share,
         _pooled(controls).identical_share,
-        over_windows(measured).length,
+        acceptance.length,
         _why(kind, effect),
-        _warnings(pairs, _pooled(checks), _pooled(controls)),
+        _warnings(pairs, acceptance, _pooled(checks), _pooled(controls)),
     )
 
 
@@ -207,11 +209,13 @@ def _why(kind: VerdictKind, effect: Effect | None) -> str:
     return f"{percent(effect.log_ratio)} ({bounds}) over {effect.blocks} Blocks: {meaning}."
 
 
-def _warnings(pairs: Sequence[_Pair], outputs: OutputCheck, control: OutputCheck) -> tuple[str, ...]:
+def _warnings(
+    pairs: Sequence[_Pair], acceptance: Acceptance, outputs: OutputCheck, control: OutputCheck
+) -> tuple[str, ...]:
     """Each once, however many Blocks say it."""
     windows = [m for p in pairs for m in p.candidate.measurements]
     doubts = [m.acceptance for m in windows if m.acceptance.state is AcceptanceState.COUNTERS_DISAGREE]
-    notes = [f"acceptance: {a.note}" for a in (*doubts, over_windows(windows)) if a.note]
+    notes = [f"acceptance: {a.note}" for a in (*doubts, acceptance) if a.note]
     of_blocks = [warning for p in pairs for warning in p.block.warnings]
     diverging = _diverges_beyond(outputs, control)
     return tuple(dict.fromkeys([*notes, *of_blocks, *([diverging] if diverging else [])]))

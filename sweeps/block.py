@@ -4,15 +4,17 @@ import random
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
+from dataclasses import replace
 from typing import Protocol
 
 from analysis.acceptance import SlotCounts
 from analysis.block import Rules, arm_failure, disturbance, judge
 from analysis.output import compare_outputs
 from analysis.parity import workload_warnings
+from launchers.engines.engine import SlotDrafts
 from results.errors import MeasurementInvalid
 from results.reasons import Reason
-from results.records import BASELINE, Block, Failure, Phase, Point
+from results.records import BASELINE, ArmRun, Block, Failure, Phase, Point, Request
 from sweeps.arm import Arm, measure, up
 from sweeps.gate import Gate, PromptKey, seconds_per_token
 from sweeps.setup import Setup, Window
@@ -111,17 +113,15 @@ class Blocks:
         """All servers are up and take turns, so that a drift of the machine meets every arm alike."""
         with ExitStack() as servers:
             arms = [servers.enter_context(self._up(p, phase, names[p.key])) for p in order]
-            for arm in arms:
-                arm.complete = False  # until the last turn
             gates = {arm.name: self._gate(arm, phase) for arm in arms}
             for window in self._setup.windows(phase):
                 for turn in window.turns():
                     for arm in chance.sample(arms, len(arms)):
                         self._measure(arm, phase, turn, gates[arm.name])
                     if _is_settled(arms):
+                        for arm in arms:
+                            arm.complete = False
                         return arms
-        for arm in arms:
-            arm.complete = True
         return arms
 
     def _up(self, point: Point, phase: Phase, name: str) -> AbstractContextManager[Arm]:
@@ -150,38 +150,44 @@ class Blocks:
         if baseline is not None and baseline.failure is None and baseline.complete:
             self._earlier[phase] = baseline
         candidates = [a for a in arms if not a.point.is_baseline]
+        requests = {arm.point.key: arm.requests for arm in arms}
+        runs = {arm.point.key: arm.record() for arm in arms}
         if reference is not None:
+            theirs = runs.get(reference.point.key) or reference.record()
+            sent = requests.get(reference.point.key) or reference.requests
             for arm in candidates:
-                arm.failure = self._judge_arm(arm, reference)
+                key = arm.point.key
+                failure = self._judge_arm(runs[key], requests[key], arm.slots, theirs, sent)
+                runs[key] = replace(runs[key], failure=failure)
         return Block(
             number=number,
             phase=phase,
             started_at=started_at,
             ended_at=time.time(),
             prompt_set=self._setup.prompt_set(phase),
-            arms=tuple(arm.record() for arm in arms),
+            arms=tuple(runs.values()),
             outputs={a.point.key: compare_outputs(reference.texts, a.texts) for a in candidates if reference},
             control=compare_outputs(earlier.texts, baseline.texts) if earlier and baseline else None,
-            invalid=self._judge(arms),
-            warnings=workload_warnings([r for arm in arms for r in arm.requests]),
+            invalid=self._judge([*runs.values()], requests),
+            warnings=workload_warnings([r for sent in requests.values() for r in sent]),
         )
 
-    def _judge_arm(self, arm: Arm, reference: Arm) -> Failure | None:
-        return arm_failure(
-            arm.record(),
-            arm.requests,
-            self._rules,
-            baseline=reference.record(),
-            reference=reference.requests,
-            slots=[SlotCounts(s.slot, s.accepted, s.generated) for s in arm.slots],
-        )
+    def _judge_arm(
+        self,
+        run: ArmRun,
+        requests: Sequence[Request],
+        slots: Sequence[SlotDrafts],
+        baseline: ArmRun,
+        reference: Sequence[Request],
+    ) -> Failure | None:
+        counts = [SlotCounts(s.slot, s.accepted, s.generated) for s in slots]
+        return arm_failure(run, requests, self._rules, baseline=baseline, reference=reference, slots=counts)
 
-    def _judge(self, arms: Sequence[Arm]) -> Failure | None:
-        records = [arm.record() for arm in arms]
-        if not any(arm.point.is_baseline for arm in arms):  # ended early, see `_run`
-            return disturbance(records[0], self._rules)
-        lost = next((a.failure for a in arms if a.failure and a.failure.reason is Reason.WRONG_SERVER), None)
-        return lost or judge(records, {arm.point.key: arm.requests for arm in arms}, self._rules)
+    def _judge(self, runs: Sequence[ArmRun], requests: Mapping[str, Sequence[Request]]) -> Failure | None:
+        if not any(run.point.is_baseline for run in runs):  # ended early, see `_adjacent`
+            return disturbance(runs[0], self._rules)
+        lost = next((r.failure for r in runs if r.failure and r.failure.reason is Reason.WRONG_SERVER), None)
+        return lost or judge(runs, requests, self._rules)
 
 
 def _is_settled(arms: Sequence[Arm]) -> bool:
