@@ -67,15 +67,19 @@ class FakeEngine:
 
     def check(self, point: Point, served: Served) -> None:
         knobs = {knob.name: knob for knob in _knobs(point)}
-        for name, value in point.knobs.items():
+        for name, value in point.speculative.items():
             if name not in knobs:
                 raise UsageError(f"{point.method} has no knob {name!r} (its knobs: {', '.join(knobs)})")
             low, high = knobs[name].low, knobs[name].high
             if not isinstance(value, int) or not (low or 0) <= value <= (high or 0):
                 raise UsageError(f"{point.label}: {name}={value} is outside {low} to {high}")
 
+    def lossy(self, point: Point, served: Served) -> str:
+        return ""
+
     def canonical(self, point: Point) -> Point:
-        return Point(point.method, {k.name: point.knobs.get(k.name, k.default) for k in _knobs(point)})
+        knobs = {k.name: point.knobs.get(k.name, k.default) for k in _knobs(point)}
+        return Point(point.method, {**knobs, **point.shared})
 
     def starting_points(self, served: Served) -> Sequence[Point]:
         return [Point("fake-ngram", {"n": 4, "m": 8}), Point("fake-ngram", {"n": 8, "m": 32})]
@@ -97,7 +101,7 @@ class FakeEngine:
         if not endpoint.owns_port():
             raise MeasurementInvalid(Reason.WRONG_SERVER, "another server has the port")
         state = get_json(f"{endpoint.base_url}/state")
-        for name, asked in self.canonical(point).knobs.items():
+        for name, asked in self.canonical(point).speculative.items():
             if state["knobs"].get(name) != asked:
                 evidence = f"{name}={asked} was asked for, {state['knobs'].get(name)} is in effect"
                 raise MeasurementInvalid(Reason.IGNORED_SETTING, evidence)
@@ -114,6 +118,12 @@ class FakeEngine:
             total(page, f"fake:{name}_total") or 0 for name in ("drafts", "draft_tokens", "accepted")
         )
         return SpecCounters(drafts, draft_tokens, accepted)
+
+    def counted_in_reply(self, stats: Mapping[str, float]) -> SpecCounters | None:
+        return None
+
+    def refused_sampling(self, text: str) -> str | None:
+        return None
 
     def drafts_by_slot(self, endpoint: Endpoint) -> Sequence[SlotDrafts]:
         return ()

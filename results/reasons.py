@@ -21,6 +21,7 @@ class Reason(StrEnum):
     BROKEN_DRAFTER = "BROKEN_DRAFTER"  # drafts were made and (almost) none accepted on some slot
     INVALID_OUTPUT = "INVALID_OUTPUT"  # garbage, loops or empty answers the baseline does not give
     STREAM_UNPARSED = "STREAM_UNPARSED"  # tokens were counted but no text was seen, or no usage came
+    SAMPLING_UNSUPPORTED = "SAMPLING_UNSUPPORTED"  # a sampling field is refused or ignored when speculating
     REQUESTS_FAILED = "REQUESTS_FAILED"  # at least one request ended in an error
     CAPACITY_LIMITED = "CAPACITY_LIMITED"  # the server could not admit the load
     CONCURRENCY_NOT_REACHED = "CONCURRENCY_NOT_REACHED"  # fewer requests in flight than asked for

@@ -38,10 +38,35 @@ class Point:
 
     @property
     def is_baseline(self) -> bool:
+        """Whether speculation is off."""
         return self.method == BASELINE_METHOD
+
+    @property
+    def speculative(self) -> dict[str, KnobValue]:
+        """Its speculative knobs."""
+        return {k: v for k, v in self.knobs.items() if not is_shared(k)}
+
+    @property
+    def shared(self) -> dict[str, KnobValue]:
+        """Its settings that a server without speculation has too."""
+        return {k: v for k, v in self.knobs.items() if is_shared(k)}
 
 
 BASELINE = Point(BASELINE_METHOD)
+
+
+def is_shared(knob: str) -> bool:
+    """Whether a knob is a setting of the server itself: `--its-flag`, not a speculative knob."""
+    return knob.startswith("--")
+
+
+@dataclass(frozen=True, slots=True)
+class Rewrite:
+    """A setting that the server changed by itself."""
+
+    name: str
+    asked: KnobValue
+    got: KnobValue | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,6 +254,9 @@ class ArmRun:
     log: str = ""  # file name under logs/
     requests: str = ""  # file name under requests/, without its ending
     complete: bool = True  # False: ended before its last window because the others had ended
+    rewrites: tuple[Rewrite, ...] = ()  # what the server made of the settings it was given
+    in_effect: Point | None = None  # the Point that was measured, if the server rewrote the one asked for
+    lossy: str = ""  # why its output is not the target model's; "" = nothing says so
 
     @property
     def stopped_early(self) -> bool:
@@ -286,6 +314,8 @@ class Trial:
     blocks: tuple[int, ...]
     failure: Failure | None = None
     limits: Mapping[str, float] = field(default_factory=dict)  # name -> log(value / limit); > 0 = broken
+    asked: Point | None = None  # what was asked for, if the server rewrote it into `point`
+    lossy: str = ""  # see ArmRun.lossy; such a Trial is never the best
     schema: int = SCHEMA
 
 

@@ -7,7 +7,7 @@ from typing import Protocol
 
 from launchers.launcher import Endpoint
 from results.reasons import Reason
-from results.records import KnobValue, Point, SpecCounters
+from results.records import KnobValue, Point, Rewrite, SpecCounters
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +21,7 @@ class Knob:
     choices: tuple[KnobValue, ...] = ()  # closed set of values, if there is one
     grid: tuple[KnobValue, ...] = ()  # values worth searching when the user names none
     meaning: str = ""
+    optional: bool = False  # not part of a Point while it has its default
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +41,8 @@ class ReadBack:
     model: str | None
     speculating: bool | None  # None = this engine cannot say
     effective: Mapping[str, KnobValue | None]  # canonical knob or argument name -> value in effect
+    rewrites: tuple[Rewrite, ...] = ()  # asked for, and changed by the server
+    point: Point | None = None  # the canonical Point in effect, if it is not the one asked for
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,16 +93,29 @@ class Engine(Protocol):
         """Speculative methods open to this model and drafter, each with its knobs."""
 
     def check(self, point: Point, served: Served) -> None:
-        """Raise UsageError with the rule and the nearest legal values if a Point is illegal."""
+        """Raise UsageError with the rule and the nearest legal values if a Point is illegal.
+
+        Shared settings (`--flag`) are checked as fixed arguments are.
+        """
+
+    def lossy(self, point: Point, served: Served) -> str:
+        """Why the output of this Point is not distributed as the target model's; "" if nothing says so."""
 
     def canonical(self, point: Point) -> Point:
-        """The Point without dead knobs, defaults filled in: equal results behave equally."""
+        """The Point without dead knobs, defaults filled in: equal results behave equally.
+
+        Optional knobs at their default are left out. Shared settings stay as they are.
+        """
 
     def starting_points(self, served: Served) -> Sequence[Point]:
         """Engine defaults and known good Points, best guesses first."""
 
     def command(self, point: Point, served: Served, port: int) -> tuple[str, ...]:
-        """The exact command line: every speculative knob is passed explicitly."""
+        """The exact command line: every speculative knob is passed explicitly.
+
+        What the engine would set differently for the two arms by itself is passed alike to both. The
+        Point's shared settings win over the fixed arguments.
+        """
 
     def environment(self, point: Point, served: Served) -> Mapping[str, str]:
         """Variables added for both arms."""
@@ -108,13 +124,26 @@ class Engine(Protocol):
         """Whether the server accepts requests now; never raises for a server that is not up yet."""
 
     def read_back(self, endpoint: Endpoint, point: Point, served: Served) -> ReadBack:
-        """Effective settings. Raises MeasurementInvalid: WRONG_SERVER, IGNORED_SETTING, NOT_SPECULATING."""
+        """Effective settings. Raises MeasurementInvalid: WRONG_SERVER, IGNORED_SETTING, NOT_SPECULATING.
+
+        A setting that the server changed to another value is a Rewrite; one that it dropped is
+        IGNORED_SETTING. Settings of one start alone (ports, seeds drawn at random) are left out.
+        """
 
     def request_fields(self, *, fixed_length: bool) -> Mapping[str, object]:
         """Body fields this engine needs beside OpenAI's (no prompt cache, ignore EOS ...)."""
 
     def counters(self, endpoint: Endpoint) -> SpecCounters | None:
-        """Speculation counters now; None if the server has none."""
+        """Speculation counters now; None if the server has none. Asked for while nothing is in flight."""
+
+    def counted_in_reply(self, stats: Mapping[str, float]) -> SpecCounters | None:
+        """What a reply says of its own drafts (see Request.engine_stats); None if it says nothing.
+
+        `drafts` is 0 where the engine tells only their tokens.
+        """
+
+    def refused_sampling(self, text: str) -> str | None:
+        """The line of an HTTP error or a log that says a sampling field is refused or has no effect here."""
 
     def drafts_by_slot(self, endpoint: Endpoint) -> Sequence[SlotDrafts]:
         """Drafts of every slot where none accepted would mean a broken drafter.

@@ -98,6 +98,12 @@ class LlamaCpp:
         if rules.METHODS[point.method].needs_draft and served.draft is None:
             raise UsageError(f"{point.method} needs a draft model: name one, or choose another method")
 
+        for name in point.shared:
+            self._check_argument(flag_name(name))
+
+    def lossy(self, point: Point, served: Served) -> str:
+        return ""  # every method verifies each token against the target's own choice
+
     def canonical(self, point: Point) -> Point:
         return rules.canonical(point)
 
@@ -135,7 +141,7 @@ class LlamaCpp:
             "--host": LOOPBACK,
             "--port": port,
         }
-        return tuple(program + _arguments({**address, **_fixed(served), **_speculative(point, served)}))
+        return tuple(program + _arguments({**address, **_fixed(served, point), **_speculative(point, served)}))
 
     def environment(self, point: Point, served: Served) -> Mapping[str, str]:
         # On an assertion ggml would start a debugger on itself before it dies.
@@ -169,6 +175,14 @@ class LlamaCpp:
         if drafts is None or draft_tokens is None or accepted is None:
             return None
         return SpecCounters(drafts, draft_tokens, accepted, by_position(page, ACCEPTED_PER_POSITION))
+
+    def counted_in_reply(self, stats: Mapping[str, float]) -> SpecCounters | None:
+        if "draft_n" not in stats:
+            return None
+        return SpecCounters(0, int(stats["draft_n"]), int(stats.get("draft_n_accepted", 0)))
+
+    def refused_sampling(self, text: str) -> str | None:
+        return None
 
     def drafts_by_slot(self, endpoint: Endpoint) -> Sequence[SlotDrafts]:
         log = endpoint.log_path.read_text("utf-8", "replace")
@@ -224,8 +238,8 @@ def _threads() -> int:
     return min(psutil.cpu_count(logical=False) or usable, usable)
 
 
-def _fixed(served: Served) -> dict[str, KnobValue]:
-    """What both arms get; the user's arguments win over the defaults."""
+def _fixed(served: Served, point: Point) -> dict[str, KnobValue]:
+    """The Point's own settings win over the user's arguments, those over the defaults."""
     defaults: dict[str, KnobValue] = {
         "--threads": _threads(),
         "--ctx-size": 4096,
@@ -236,7 +250,8 @@ def _fixed(served: Served) -> dict[str, KnobValue]:
         "--props": True,
         "--verbosity": 4,  # prints the speculative settings in effect
     }
-    return {**defaults, **{flag_name(name): value for name, value in served.args.items()}}
+    chosen = {**served.args, **point.shared}
+    return {**defaults, **{flag_name(name): value for name, value in chosen.items()}}
 
 
 def _speculative(point: Point, served: Served) -> dict[str, KnobValue]:
@@ -245,7 +260,7 @@ def _speculative(point: Point, served: Served) -> dict[str, KnobValue]:
     draft: dict[str, KnobValue] = {}
     if method.needs_draft and served.draft is not None:
         draft["--model-draft"] = str(Path(served.draft).resolve())
-    return {"--spec-type": point.method, **draft, **method.flag_values(rules.canonical(point).knobs)}
+    return {"--spec-type": point.method, **draft, **method.flag_values(rules.canonical(point).speculative)}
 
 
 def _arguments(flags: Mapping[str, KnobValue]) -> list[str]:
@@ -292,9 +307,10 @@ def _effective(
 
 
 def _requested(point: Point, served: Served) -> dict[str, KnobValue]:
-    fixed = _fixed(served)
-    asked: dict[str, KnobValue] = {"parallel": fixed["--parallel"]}
-    return asked if point.is_baseline else {**asked, "method": point.method, **rules.canonical(point).knobs}
+    asked: dict[str, KnobValue] = {"parallel": _fixed(served, point)["--parallel"]}
+    if point.is_baseline:
+        return asked
+    return {**asked, "method": point.method, **rules.canonical(point).speculative}
 
 
 def _check_effective(requested: Mapping[str, KnobValue], effective: Mapping[str, KnobValue | None]) -> None:

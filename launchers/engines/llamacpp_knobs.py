@@ -109,7 +109,8 @@ def canonical(point: Point) -> Point:
     """Defaults filled in, dead and foreign knobs dropped, whole numbers and fractions kept apart."""
     method = method_of(point)
     values = {**method.defaults, **{k: v for k, v in point.knobs.items() if k in method.defaults}}
-    return Point(point.method, {k: _typed(v, method.defaults[k]) for k, v in values.items()})
+    typed = {k: _typed(v, method.defaults[k]) for k, v in values.items()}
+    return Point(point.method, {**typed, **point.shared})
 
 
 def _typed(value: KnobValue, default: KnobValue) -> KnobValue:
@@ -123,7 +124,7 @@ def _typed(value: KnobValue, default: KnobValue) -> KnobValue:
 def check(point: Point) -> None:
     """Raise UsageError with the rule and the nearest legal values if a Point is illegal."""
     method = method_of(point)
-    unknown = set(point.knobs) - set(method.defaults) - set(method.fixed)
+    unknown = set(point.speculative) - set(method.defaults) - set(method.fixed)
     if unknown:
         names = ", ".join(method.defaults) or "none"
         raise UsageError(f"{point.method} has no knob {sorted(unknown)[0]!r} (its knobs: {names})")
