@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from results.records import Acceptance, AcceptanceState, Measurement, Request, SpecCounters
+from results.records import Acceptance, AcceptanceState, Measurement, SpecCounters
 
 MIN_DRAFTS = 100  # below, no rate is stated
 MIN_WINDOW_TOKENS = 100  # below, "nothing was drafted" proves nothing
@@ -99,18 +99,6 @@ def reconcile(
         per_position=(),
         note=f"{counted.source} say {rate_a:.1%}, {source} {rate_b:.1%}",
     )
-
-
-def counted_in_replies(requests: Sequence[Request]) -> SpecCounters | None:
-    """What the replies say of their own drafts (llama.cpp's `timings`); None if none does.
-
-    They do not tell the number of drafts, only of their tokens. A reply without drafts says nothing.
-    """
-    told = [r.engine_stats for r in requests if "draft_n" in r.engine_stats]
-    if not told:
-        return None
-    accepted = sum(stats.get("draft_n_accepted", 0) for stats in told)
-    return SpecCounters(0, int(sum(stats["draft_n"] for stats in told)), int(accepted))
 
 
 def raw_rate(counters: SpecCounters | None) -> float | None:

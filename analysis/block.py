@@ -15,7 +15,16 @@ from analysis.parity import cache_gap, is_thinking, length_gap, length_report
 from analysis.settings import changed, describe
 from analysis.summary import MIN_CONCURRENCY_SHARE, requested_concurrency
 from results.reasons import Reason
-from results.records import AcceptanceState, ArmRun, Failure, Measurement, Request, Telemetry
+from results.records import (
+    BASELINE,
+    AcceptanceState,
+    ArmRun,
+    Failure,
+    Measurement,
+    Point,
+    Request,
+    Telemetry,
+)
 
 # How the client libraries and operating systems say that nobody listens any more.
 REFUSED = ("connection refused", "connect call failed", "econnrefused", "actively refused", "errno 111")
@@ -40,13 +49,18 @@ class Rules:
     speculative_keys: frozenset[str] | None = None  # effective settings that may differ; None = not compared
 
 
-def judge(arms: Sequence[ArmRun], requests: Mapping[str, Sequence[Request]], rules: Rules) -> Failure | None:
+def judge(
+    arms: Sequence[ArmRun],
+    requests: Mapping[str, Sequence[Request]],
+    rules: Rules,
+    compared_with: Point = BASELINE,
+) -> Failure | None:
     """What makes the whole Block unusable, so that it is rerun; None = usable.
 
     `requests` holds the raw records of each arm by Point key. A fault of one candidate alone does not
     spoil the Block for the others: see arm_failure.
     """
-    baseline = next((run for run in arms if run.point.is_baseline), None)
+    baseline = next((run for run in arms if run.point.key == compared_with.key), None)
     if baseline is None:
         return Failure(Reason.CONFOUNDED, "the Block has no baseline arm")
     own = arm_failure(baseline, requests.get(baseline.point.key, ()), rules)
@@ -241,9 +255,10 @@ def _too_short(measurement: Measurement, rules: Rules) -> Failure | None:
 
 
 def _other_settings(run: ArmRun, baseline: ArmRun, rules: Rules) -> Failure | None:
-    if rules.speculative_keys is None:
+    """Only between arms of the same shared settings: others may move settings that hang on them."""
+    if rules.speculative_keys is None or run.point.shared != baseline.point.shared:
         return None
-    allowed = rules.speculative_keys | run.point.knobs.keys()
+    allowed = rules.speculative_keys | run.point.speculative.keys()
     found = changed(baseline.effective, run.effective, ignoring=allowed)
     if not found:
         return None

@@ -10,6 +10,7 @@ from analysis.acceptance import over_windows
 from analysis.report_input import ReportInput
 from results.records import (
     Acceptance,
+    ArmRun,
     Block,
     Cell,
     KnobValue,
@@ -56,7 +57,9 @@ def has_baseline(report: ReportInput) -> bool:
 
 
 def best_trial(trials: Iterable[Trial]) -> Trial | None:
-    return max(measured(trials), key=lambda t: t.log_speedup or 0.0, default=None)
+    """The fastest; lossy ones are none."""
+    honest = [t for t in measured(trials) if not t.lossy]
+    return max(honest, key=lambda t: t.log_speedup or 0.0, default=None)
 
 
 def best_verdict(report: ReportInput) -> Verdict | None:
@@ -100,6 +103,12 @@ def best_so_far(trials: Sequence[Trial]) -> list[tuple[int, float]]:
 def pooled_acceptance(point: Point, blocks: Sequence[Block]) -> Acceptance:
     """Acceptance of one Point over all its windows."""
     return over_windows(_measurements(point, blocks))
+
+
+def effective(point: Point, blocks: Sequence[Block]) -> ArmRun | None:
+    """The latest arm-run of a Point whose settings were read back."""
+    arms = [arm for b in blocks if (arm := b.arm(point)) is not None and arm.effective]
+    return arms[-1] if arms else None
 
 
 def _measurements(point: Point, blocks: Iterable[Block]) -> list[Measurement]:
@@ -191,7 +200,7 @@ def pooled_outputs(checks: Iterable[OutputCheck | None]) -> OutputCheck | None:
 
 
 def _has_acceptance(report: ReportInput) -> bool:
-    points = {t.point.key: t.point for t in measured(report.trials)}.values()
+    points = {t.launched.key: t.launched for t in measured(report.trials)}.values()
     return any(pooled_acceptance(point, report.blocks).length is not None for point in points)
 
 

@@ -34,7 +34,7 @@ def block_noise(blocks: Sequence[Block], objective: str = "tokens_per_s") -> Blo
 def _confirmation_noise(blocks: Sequence[Block], objective: str) -> BlockNoise | None:
     """Pooled within the finalists: what differs between them is no noise."""
     confirmed = [b for b in blocks if b.phase is Phase.CONFIRM]
-    points = {a.point.key: a.point for b in confirmed for a in b.arms if not a.point.is_baseline}
+    points = {a.point.key: a.point for b in confirmed for a in b.candidates}
     found = [_log_speedups(confirmed, point, objective) for point in points.values()]
     repeated = [logs for logs in found if len(logs) > 1]
     degrees = sum(len(logs) - 1 for logs in repeated)
@@ -63,7 +63,8 @@ def _baseline_noise(blocks: Sequence[Block], objective: str) -> BlockNoise | Non
     """
     runs = [b.baseline for b in blocks if b.phase is Phase.SEARCH]
     baselines = [run for run in runs if run is not None and run.failure is None and run.complete]
-    steps = [mean_log_speedup(before, after, objective) for before, after in pairwise(baselines)]
+    neighbours = [(a, b) for a, b in pairwise(baselines) if a.point.key == b.point.key]
+    steps = [mean_log_speedup(before, after, objective) for before, after in neighbours]
     squares = [step * step for step in steps if step is not None]
     if not squares:
         return None

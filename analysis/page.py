@@ -142,7 +142,8 @@ def _sections(report: ReportInput, drawn: dict[str, Figure]) -> list[str]:
             pair(drawn.get("convergence"), drawn.get("ranking")),
             _knobs(drawn.get("knobs"), words.definitions()),
         ),
-        _acceptance(drawn),
+        _acceptance(report, drawn),
+        section("settings", "Settings in effect", table(tables.settings(report), titled=False)),
         _failures(report),
         section("every-trial", "Every trial", table(tables.trials(report), titled=False)),
         _run(report),
@@ -164,10 +165,10 @@ def _knobs(drawn: Figure | None, meanings: dict[str, str]) -> str:
     return f'<div class="pair">{figure(drawn)}<div class="beside">{cautions}</div></div>'
 
 
-def _acceptance(drawn: dict[str, Figure]) -> str:
+def _acceptance(report: ReportInput, drawn: dict[str, Figure]) -> str:
     shown = pair(drawn.get("positions"), drawn.get("lengths"))
     warning = paragraph(_ACCEPTANCE_WARNING, "note") if shown else ""
-    return section("acceptance", "Acceptance", warning, shown)
+    return section("acceptance", "Acceptance", warning, shown, table(tables.acceptance(report)))
 
 
 def _failures(report: ReportInput) -> str:

@@ -209,7 +209,7 @@ def _shown_points(report: ReportInput) -> list[Point]:
 
 def lengths(report: ReportInput) -> Figure | None:
     pooled = [
-        (findings.pooled_acceptance(t.point, report.blocks).length, t)
+        (findings.pooled_acceptance(t.launched, report.blocks).length, t)
         for t in findings.measured(report.trials)
     ]
     tried = [(length, trial) for length, trial in pooled if length is not None]

@@ -44,6 +44,8 @@ def csv(report: ReportInput) -> str:
         "high",
         "blocks",
         "acceptance_length",
+        "asked_for",
+        "lossy",
         "reason",
         "evidence",
     ]
@@ -124,7 +126,7 @@ def _trial(report: ReportInput, trial: Trial, known: BlockNoise | None) -> dict[
     failure = trial.failure
     return {
         "trial": trial.number,
-        "label": trial.point.label,
+        "label": trial.label,
         "method": trial.point.method,
         "knobs": dict(trial.point.knobs),
         "source": trial.source,
@@ -133,7 +135,9 @@ def _trial(report: ReportInput, trial: Trial, known: BlockNoise | None) -> dict[
         "interval": _effect(noise.trial_effect(trial, known)),
         "by_cell": {name: words.factor(value) for name, value in trial.by_cell.items()},
         "blocks": list(trial.blocks),
-        "acceptance_length": findings.pooled_acceptance(trial.point, report.blocks).length,
+        "acceptance_length": findings.pooled_acceptance(trial.launched, report.blocks).length,
+        "asked_for": trial.asked.label if trial.asked else None,
+        "lossy": trial.lossy or None,
         "reason": failure.reason.value if failure else None,
         "evidence": words.clean(failure.evidence) if failure else None,
     }

@@ -5,8 +5,9 @@ from dataclasses import dataclass
 
 from analysis import findings, noise, words
 from analysis.report_input import ReportInput
+from analysis.settings import changed
 from results.reasons import Reason
-from results.records import Effect, Quantiles, Trial, Verdict
+from results.records import Effect, KnobValue, Quantiles, Trial, Verdict
 
 _QUANTILES = ("p50", "p95", "p99")
 _BAR_NOTE = "In the bars, the thin mark is the baseline; grey means that the sign is not certain."
@@ -109,7 +110,7 @@ def failures(report: ReportInput) -> Table:
     rows = [
         (
             _number(t.number),
-            Entry(t.point.label, code=True),
+            Entry(t.label, code=True),
             Entry(findings.reason_of(t)),
             Entry(_meaning(t)),
             Entry(words.clean(t.failure.evidence) if t.failure else "", code=True),
@@ -169,18 +170,70 @@ def _rank(trial: Trial) -> float:
 
 
 def _trial_row(report: ReportInput, trial: Trial, effect: Effect | None) -> tuple[Entry, ...]:
-    length = findings.pooled_acceptance(trial.point, report.blocks).length
+    length = findings.pooled_acceptance(trial.launched, report.blocks).length
     no_number = trial.failure is not None or words.factor(trial.log_speedup) is None
     speedup = effect_entry(effect) if effect is not None else _factor(trial.log_speedup)
     return (
         _number(trial.number),
-        Entry(trial.point.label, code=True),
+        Entry(trial.label, code=True),
         Entry("no number") if no_number else speedup,
         Entry("" if length is None else f"{length:.2f}", length),
         Entry(findings.reason_of(trial) if no_number else words.STATES[trial.state]),
         Entry(trial.source),
         _number(len(trial.blocks)),
     )
+
+
+def acceptance(report: ReportInput) -> Table:
+    """What became of the drafts of every measured Point, with where the counts come from."""
+    points = {t.launched.key: (t.label, t.launched) for t in findings.measured(report.trials)}
+    rows = []
+    for label, point in points.values():
+        found = findings.pooled_acceptance(point, report.blocks)
+        rows.append(
+            (
+                Entry(label, code=True),
+                Entry("" if found.length is None else f"{found.length:.2f}", found.length),
+                Entry(" ".join(f"{share:.2f}" for share in found.per_position)),
+                Entry("" if found.rate is None else words.percent(found.rate), found.rate),
+                _number(found.counters.drafts if found.counters else None),
+                Entry("; ".join(filter(None, (found.state.value, found.source, found.note)))),
+            )
+        )
+    columns = ("Configuration", "Length", "Per position", "Accepted / proposed", "Drafts", "Source")
+    note = "Lengths compare between configurations; rates do not: a tree proposes more than it can take."
+    return Table(
+        "acceptance-counts",
+        "Acceptance, counted",
+        columns,
+        tuple(rows),
+        frozenset({"Length", "Drafts"}),
+        note,
+    )
+
+
+def settings(report: ReportInput) -> Table:
+    """The settings in effect that differ between the baseline and the subject, and what was rewritten."""
+    point, name = findings.subject(report), findings.subject_name(report)
+    ours = findings.effective(point, report.blocks) if point is not None else None
+    block = next((b for b in reversed(report.blocks) if ours in b.arms), None)
+    theirs = findings.effective(block.compared_with, report.blocks) if block is not None else None
+    columns = ("Setting", "Baseline", name.capitalize(), "Asked for")
+    if ours is None or theirs is None:
+        return Table("settings", "Settings in effect", columns, ())
+    differing = changed(theirs.effective, ours.effective)
+    asked = {r.name: str(r.asked) for r in ours.rewrites}
+    rows = [
+        (Entry(key, code=True), _setting(before), _setting(after), Entry(asked.get(key, "")))
+        for key, (before, after) in differing.items()
+    ]
+    same = len(ours.effective.keys() | theirs.effective.keys()) - len(differing)
+    note = f"Read back from the running servers; {words.count(same, 'other setting')} equal in both."
+    return Table("settings", "Settings in effect", columns, tuple(rows), note=note)
+
+
+def _setting(value: KnobValue | None) -> Entry:
+    return Entry("not set" if value is None else str(value), code=True)
 
 
 def phases(report: ReportInput) -> Table:

@@ -12,7 +12,7 @@ from analysis.answer import Answer, Tone, answer, command_title
 from analysis.findings import best_verdict, failed, reason_of, search_estimate
 from analysis.report_input import ReportInput
 from analysis.words import clean, count, one_line, percent, times, times_with_interval
-from results.records import Effect, Trial, Verdict, VerdictKind
+from results.records import BASELINE, Effect, Trial, Verdict, VerdictKind
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -41,7 +41,7 @@ def verdict_lines(report: ReportInput) -> "Iterator[RenderableType]":
         yield _text("")
         yield _grid(facts, "bold")
     if lost := failed(report.trials):
-        tried = count(sum(not t.point.is_baseline for t in report.trials), "trial")
+        tried = count(sum(t.point != BASELINE for t in report.trials), "trial")
         title = f"{len(lost)} of {tried} could not be measured; the report has the evidence in full"
         yield from _section(title, _failures(lost))
     if report.command:
@@ -128,7 +128,7 @@ def _failures(lost: Sequence[Trial]) -> "Table":
     met: dict[tuple[str, str], list[str]] = {}
     for trial in lost:
         evidence = one_line(trial.failure.evidence) if trial.failure is not None else ""
-        met.setdefault((reason_of(trial), evidence), []).append(trial.point.label)
+        met.setdefault((reason_of(trial), evidence), []).append(trial.label)
     rows = []
     for (reason, evidence), labels in met.items():
         rows += [(reason, _text(evidence, cut=True)), ("", _text(", ".join(labels), "dim"))]

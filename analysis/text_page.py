@@ -34,6 +34,8 @@ def _tables(report: ReportInput) -> tuple[Table, ...]:
         tables.classes(report),
         tables.latency(report),
         tables.outputs(report),
+        tables.acceptance(report),
+        tables.settings(report),
         tables.failures(report),
         tables.invalid_blocks(report),
         tables.trials(report),

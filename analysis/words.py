@@ -127,6 +127,7 @@ REASONS = {
     Reason.BROKEN_DRAFTER: "Almost no draft was accepted: the drafter is broken",
     Reason.INVALID_OUTPUT: "Garbage, loops or empty answers that the baseline does not give",
     Reason.STREAM_UNPARSED: "Tokens were counted but their text or their usage never came",
+    Reason.SAMPLING_UNSUPPORTED: "A sampling field is refused or ignored when speculating",
     Reason.REQUESTS_FAILED: "At least one request ended in an error",
     Reason.CAPACITY_LIMITED: "The server could not admit the load",
     Reason.CONCURRENCY_NOT_REACHED: "Fewer requests were in flight than asked for",
@@ -153,6 +154,8 @@ REMEDIES = {
     Reason.BROKEN_DRAFTER: "Check that the drafter belongs to the model; else the engine is at fault.",
     Reason.INVALID_OUTPUT: "Never deploy it: loops look like perfect acceptance.",
     Reason.STREAM_UNPARSED: "The server must stream in OpenAI's format and report usage.",
+    Reason.SAMPLING_UNSUPPORTED: "Both arms must sample alike: leave the field out of workload.sampling, or"
+    " tune without this method.",
     Reason.REQUESTS_FAILED: "Read the quoted error; a server that refuses long prompts says so.",
     Reason.CAPACITY_LIMITED: "Ask for fewer requests at a time, or give the server more room for them.",
     Reason.CONCURRENCY_NOT_REACHED: "Use more prompts per class, or give the server more slots.",
@@ -178,7 +181,10 @@ STATES = {
 }
 
 _DEFINITIONS = {
-    "Baseline": "The same server with speculation off and nothing else changed.",
+    "Baseline": (
+        "The same server with speculation off and nothing else changed. Settings that both may have, if the "
+        "sweep names any, are tuned for it first."
+    ),
     "Block": (
         "One launch of the baseline and of the configuration, one right after the other on the same "
         "hardware, with the same prompts, in random order. Blocks are the unit of evidence; requests inside "
@@ -218,6 +224,15 @@ _DEFINITIONS = {
         "accepted) to the number of drafted tokens + 1. A diagnosis, never the objective."
     ),
     "Acceptance per position": "Share of drafts that were accepted at least up to this position.",
+    "Accepted / proposed": (
+        "Draft tokens accepted per draft token proposed. Engines print other rates under the same name: some "
+        "count the model's own token, and under a tree the branches that lose count as proposed."
+    ),
+    "Asked for": "The server changed the setting by itself; the trial is filed under what was in effect.",
+    "LOSSY": (
+        "A setting under which the output is not distributed as the model's own, such as an acceptance "
+        "threshold below 1: fast, and another model in effect. Never a finalist."
+    ),
     "Identical outputs": (
         "Share of prompts with the same text as the baseline's at temperature 0. The control compares the "
         "baseline with itself: what it loses is the noise of batching, not the fault of speculation."

@@ -4,7 +4,7 @@ The server is a thread of this process that speaks real HTTP/1.1 and SSE on loop
 other part of the tool is the real one. Tokens are words; a prompt always gets the same text.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 from launchers.engines.engine import Knob, ReadBack, Recount, Served, SlotDrafts
@@ -122,7 +122,7 @@ class FakeEngine:
     def counted_in_reply(self, stats: Mapping[str, float]) -> SpecCounters | None:
         return None
 
-    def refused_sampling(self, text: str) -> str | None:
+    def refused_sampling(self, text: str, fields: Collection[str]) -> str | None:
         return None
 
     def drafts_by_slot(self, endpoint: Endpoint) -> Sequence[SlotDrafts]:

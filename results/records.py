@@ -285,11 +285,16 @@ class Block:
     control: OutputCheck | None = None  # this baseline against an earlier baseline, same prompts
     invalid: Failure | None = None  # the whole Block is unusable and was rerun
     warnings: tuple[str, ...] = ()  # what to know about its load, e.g. replies without an answer
+    compared_with: Point = BASELINE  # speculation off, with the settings found best for it
     schema: int = SCHEMA
 
     @property
     def baseline(self) -> ArmRun | None:
-        return next((a for a in self.arms if a.point.is_baseline), None)
+        return self.arm(self.compared_with)
+
+    @property
+    def candidates(self) -> tuple[ArmRun, ...]:
+        return tuple(a for a in self.arms if a.point.key != self.compared_with.key)
 
     def arm(self, point: Point) -> ArmRun | None:
         return next((a for a in self.arms if a.point.key == point.key), None)
@@ -317,6 +322,17 @@ class Trial:
     asked: Point | None = None  # what was asked for, if the server rewrote it into `point`
     lossy: str = ""  # see ArmRun.lossy; such a Trial is never the best
     schema: int = SCHEMA
+
+    @property
+    def launched(self) -> Point:
+        """The Point as its Block knows it."""
+        return self.asked or self.point
+
+    @property
+    def label(self) -> str:
+        """For people: what was measured, and what to know about it."""
+        asked = f" (asked for {self.asked.label})" if self.asked is not None else ""
+        return f"{self.point.label}{asked}{' LOSSY' if self.lossy else ''}"
 
 
 class VerdictKind(StrEnum):

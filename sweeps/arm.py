@@ -1,11 +1,11 @@
 """One launch of one arm: start, verify, warm up, measure, end; or the reason why not."""
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 
-from analysis.acceptance import counted_in_replies, from_counters, reconcile
+from analysis.acceptance import from_counters, reconcile
 from analysis.summary import (
     capacity_limited,
     in_one_window,
@@ -13,7 +13,7 @@ from analysis.summary import (
     summarise,
     total_output_tokens,
 )
-from launchers.engines.engine import Recount, SlotDrafts
+from launchers.engines.engine import ReadBack, Recount, SlotDrafts
 from launchers.launcher import Endpoint, Launch
 from launchers.port import free_port
 from launchers.telemetry import HostWindow
@@ -24,7 +24,6 @@ from results.records import (
     ArmRun,
     Cell,
     Failure,
-    KnobValue,
     Measurement,
     Point,
     Request,
@@ -60,12 +59,14 @@ class Arm:
     point: Point
     name: str
     max_tokens: int
+    counted_in_reply: Callable[[Mapping[str, float]], SpecCounters | None]
     argv: tuple[str, ...] = ()
     endpoint: Endpoint | None = None
     start_s: float = 0.0
     warm_up_s: float = 0.0
     measured_s: float = 0.0
-    effective: Mapping[str, KnobValue | None] = field(default_factory=dict)
+    back: ReadBack = field(default_factory=lambda: ReadBack(None, None, {}))
+    lossy: str = ""
     turns: dict[Cell, list[Turn]] = field(default_factory=dict)
     slots: Sequence[SlotDrafts] = ()  # this and the next: after the last window
     recount: Recount | None = None
@@ -100,13 +101,16 @@ class Arm:
             start_s=self.start_s,
             warm_up_s=self.warm_up_s,
             measured_s=self.measured_s,
-            effective=self.effective,
+            effective=self.back.effective,
             measurements=tuple(self._measurement(cell) for cell in self.turns),
             failure=self.failure,
             stopped_at_ratio=self.stopped_at_ratio,
             log=f"{self.name}.log",
             requests=self.name,
             complete=self.complete,
+            rewrites=self.back.rewrites,
+            in_effect=self.back.point,
+            lossy=self.lossy,
         )
 
     @contextmanager
@@ -128,17 +132,26 @@ class Arm:
         return summarise(cell, requests, wall_s, acceptance, host, max_tokens=self.max_tokens)
 
     def _acceptance(self, turns: Sequence[Turn], requests: Sequence[Request]) -> Acceptance:
-        """From the server's counters, compared with whatever else counts the same drafts."""
+        """From the server's counters, else from the replies, compared with whatever else counts the same."""
         counts = [turn.counted for turn in turns if turn.counted is not None]
         counted = sum(counts[1:], counts[0]) if len(counts) == len(turns) else None
-        tokens = total_output_tokens(requests)
-        found = from_counters(counted, tokens, method_is_none=self.point.is_baseline, source="the counters")
+        in_replies = self._counted_in_replies(requests)
+        source = "the counters"
+        if counted is None and in_replies is not None and in_replies.drafts > 0:
+            counted, source = in_replies, "the replies"
+        tokens, off = total_output_tokens(requests), self.point.is_baseline
+        found = from_counters(counted, tokens, method_is_none=off, source=source)
         if self.stopped_at_ratio is not None:  # requests that were cut are in the counters alone
             return found
-        found = reconcile(found, counted_in_replies(requests), "the replies")
+        found = reconcile(found, in_replies, "the replies")
         if self.recount is not None:
             found = reconcile(found, self.recount.drafter, "the drafter's own", ours=self.recount.server)
         return found
+
+    def _counted_in_replies(self, requests: Sequence[Request]) -> SpecCounters | None:
+        """Sum over all replies that say something of their drafts; None if none does."""
+        told = [c for r in requests if (c := self.counted_in_reply(r.engine_stats)) is not None]
+        return sum(told[1:], told[0]) if told else None
 
 
 @contextmanager
@@ -148,7 +161,8 @@ def up(setup: Setup, point: Point, name: str, check: Sequence[Prompt] = ()) -> I
     The prompts to `check` are compared with the server's context first (UsageError).
     """
     began = time.monotonic()
-    arm, port = Arm(point, name, setup.sweep.workload.max_tokens), free_port()
+    arm = Arm(point, name, setup.sweep.workload.max_tokens, setup.engine.counted_in_reply)
+    arm.lossy, port = setup.engine.lossy(point, setup.served), free_port()
     arm.argv = setup.engine.command(point, setup.served, port)
     environment = setup.engine.environment(point, setup.served)
     launch = Launch(arm.argv, port, setup.folder.logs / f"{name}.log", environment)
@@ -218,7 +232,7 @@ def _come_up(setup: Setup, endpoint: Endpoint, arm: Arm, began: float) -> None:
         raise MeasurementInvalid(
             Reason.WRONG_SERVER, f"{endpoint.base_url} is answered by a process that this run did not start"
         )
-    arm.effective = setup.engine.read_back(endpoint, arm.point, setup.served).effective
+    arm.back = setup.engine.read_back(endpoint, arm.point, setup.served)
 
 
 def _check_context(setup: Setup, endpoint: Endpoint, prompts: Sequence[Prompt]) -> None:
@@ -242,6 +256,8 @@ def _warm_up(setup: Setup, endpoint: Endpoint, arm: Arm) -> None:
     stall_timeout_s = setup.sweep.patience.stall_timeout_s
     result = drive(setup.target(endpoint), jobs, Closed(1), stall_timeout_s=stall_timeout_s)
     _raise_if_dead(setup, endpoint, result)
+    if ignored := setup.engine.refused_sampling(_log(endpoint), setup.sampling):
+        raise MeasurementInvalid(Reason.SAMPLING_UNSUPPORTED, ignored)
     setup.engine.reset_cache(endpoint)
     arm.warm_up_s = time.monotonic() - began
 
@@ -255,23 +271,28 @@ def _admission(setup: Setup, endpoint: Endpoint, pace: Pace) -> AdmissionWatch:
 def _raise_if_dead(setup: Setup, endpoint: Endpoint, result: LoadResult) -> None:
     """A server that ended or fell silent under load is named by its own log, not by the client's errors."""
     failed = next((r.error for r in result.requests if r.error is not None), None)
-    if failed is not None and _exited(endpoint):
+    if failed is not None and not result.stalled and _is_gone(setup, endpoint):
         raise MeasurementInvalid(*_cause(setup, endpoint, ready=True))
     if result.stalled:
         raise MeasurementInvalid(Reason.HANG, failed or "no token on any stream")
     if failed is not None:
-        raise MeasurementInvalid(Reason.REQUESTS_FAILED, failed)
+        refused = setup.engine.refused_sampling(failed, setup.sampling)
+        reason = Reason.SAMPLING_UNSUPPORTED if refused else Reason.REQUESTS_FAILED
+        raise MeasurementInvalid(reason, refused or failed)
 
 
-def _exited(endpoint: Endpoint) -> bool:
-    """Whether the server ended; a dying one gets a moment to do so."""
+def _is_gone(setup: Setup, endpoint: Endpoint) -> bool:
+    """Whether the server ended, or the part of it that answers outlived the engine; it gets a moment."""
     for _ in range(20):
         if endpoint.exit_code() is not None:
             return True
         time.sleep(0.05)
-    return False
+    return not setup.engine.is_ready(endpoint)
 
 
 def _cause(setup: Setup, endpoint: Endpoint, *, ready: bool) -> tuple[Reason, str]:
-    log = endpoint.log_path.read_text(errors="replace") if endpoint.log_path.exists() else ""
-    return setup.engine.cause(log, endpoint.exit_code(), ready=ready)
+    return setup.engine.cause(_log(endpoint), endpoint.exit_code(), ready=ready)
+
+
+def _log(endpoint: Endpoint) -> str:
+    return endpoint.log_path.read_text(errors="replace") if endpoint.log_path.exists() else ""

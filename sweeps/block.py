@@ -23,12 +23,12 @@ MAX_GIVEN_UP = 3  # Blocks in a row, each already rerun; beyond, the machine is 
 
 
 class BlockRunner(Protocol):
-    """Measures Points against the Baseline in one Block: all the search needs to know of servers.
+    """Measures Points against a Baseline in one Block: all the search needs to know of servers.
 
     Raises MeasurementInvalid when Blocks stay unusable.
     """
 
-    def __call__(self, points: Sequence[Point], phase: Phase) -> Block: ...
+    def __call__(self, points: Sequence[Point], phase: Phase, baseline: Point = BASELINE) -> Block: ...
 
 
 class Blocks:
@@ -38,7 +38,7 @@ class Blocks:
         self._setup = setup
         self._observe = observe
         self._next = max((b.number for b in past), default=-1) + 1
-        self._earlier: dict[Phase, Arm] = {}  # the latest good baseline of each phase
+        self._earlier: dict[tuple[Phase, str], Arm] = {}  # the latest good run of each baseline
         self._baseline_s: dict[PromptKey, float] = {}  # what the baseline needed per token, latest
         self._checked: set[Phase] = set()
         self._given_up = 0  # Blocks in a row that stayed invalid
@@ -52,10 +52,10 @@ class Blocks:
             thinking={"off": False, "on": True}.get(sweep.workload.thinking),
         )
 
-    def __call__(self, points: Sequence[Point], phase: Phase) -> Block:
+    def __call__(self, points: Sequence[Point], phase: Phase, baseline: Point = BASELINE) -> Block:
         """Raises MeasurementInvalid if the Baseline or the machine cannot give a usable Block."""
         for _ in range(self._setup.sweep.patience.reruns + 1):
-            block = self._run(points, phase)
+            block = self._run(points, phase, baseline)
             self._setup.folder.add_block(block)
             if block.invalid is None:
                 self._given_up = 0
@@ -79,46 +79,54 @@ class Blocks:
             evidence = f"{self._given_up} Blocks in a row stayed unusable, the last one: {invalid.evidence}"
             raise MeasurementInvalid(invalid.reason, evidence)
 
-    def _run(self, points: Sequence[Point], phase: Phase) -> Block:
+    def _run(self, points: Sequence[Point], phase: Phase, baseline: Point) -> Block:
         number, self._next = self._next, self._next + 1
         started_at = time.time()
         chance = random.Random(f"{self._setup.sweep.seed}:{number}")
-        order = [BASELINE, *points]
+        order = [baseline, *points]
         chance.shuffle(order)
         names = {point.key: f"block{number:04d}-{i}-{point.method}" for i, point in enumerate(order)}
         if self._setup.sweep.pairing == "together":
-            arms = self._together(order, phase, names, chance)
+            arms = self._together(order, phase, baseline, names, chance)
         else:
-            arms = self._adjacent(order, phase, names)
+            arms = self._adjacent(order, phase, baseline, names)
         for arm in arms:
             self._setup.folder.write_requests(arm.name, arm.requests)
-        return self._block(number, phase, started_at, arms)
+        return self._block(number, phase, baseline, started_at, arms)
 
-    def _adjacent(self, order: Sequence[Point], phase: Phase, names: Mapping[str, str]) -> list[Arm]:
+    def _adjacent(
+        self, order: Sequence[Point], phase: Phase, baseline: Point, names: Mapping[str, str]
+    ) -> list[Arm]:
         """One server after the other."""
         arms: list[Arm] = []
         for point in order:
             with self._up(point, phase, names[point.key]) as arm:
                 arms.append(arm)
-                gate = self._gate(arm, phase)
+                gate = self._gate(arm, phase, baseline)
                 for window in self._setup.windows(phase):
-                    self._measure(arm, phase, window, gate)
-            if (point.is_baseline and arm.failure) or (arm.stopped_at_ratio is not None and len(order) == 2):
+                    self._measure(arm, phase, baseline, window, gate)
+            failed = point == baseline and arm.failure is not None
+            if failed or (arm.stopped_at_ratio is not None and len(order) == 2):
                 break  # without a baseline nothing counts; a hopeless Point needs no second one
         return arms
 
     def _together(
-        self, order: Sequence[Point], phase: Phase, names: Mapping[str, str], chance: random.Random
+        self,
+        order: Sequence[Point],
+        phase: Phase,
+        baseline: Point,
+        names: Mapping[str, str],
+        chance: random.Random,
     ) -> list[Arm]:
         """All servers are up and take turns, so that a drift of the machine meets every arm alike."""
         with ExitStack() as servers:
             arms = [servers.enter_context(self._up(p, phase, names[p.key])) for p in order]
-            gates = {arm.name: self._gate(arm, phase) for arm in arms}
+            gates = {arm.name: self._gate(arm, phase, baseline) for arm in arms}
             for window in self._setup.windows(phase):
                 for turn in window.turns():
                     for arm in chance.sample(arms, len(arms)):
-                        self._measure(arm, phase, turn, gates[arm.name])
-                    if _is_settled(arms):
+                        self._measure(arm, phase, baseline, turn, gates[arm.name])
+                    if _is_settled(arms, baseline):
                         for arm in arms:
                             arm.complete = False
                         return arms
@@ -130,26 +138,29 @@ class Blocks:
         prompts = [p for window in self._setup.windows(phase) for p in window.prompts]
         return up(self._setup, point, name, prompts if unchecked else ())
 
-    def _gate(self, arm: Arm, phase: Phase) -> Gate | None:
-        if phase is not Phase.SEARCH or arm.point.is_baseline:
+    def _gate(self, arm: Arm, phase: Phase, baseline: Point) -> Gate | None:
+        if phase is not Phase.SEARCH or arm.point == baseline:
             return None
         return Gate(self._baseline_s, self._setup.sweep.patience.hopeless_ratio)
 
-    def _measure(self, arm: Arm, phase: Phase, window: Window, gate: Gate | None) -> None:
+    def _measure(self, arm: Arm, phase: Phase, baseline: Point, window: Window, gate: Gate | None) -> None:
         if arm.is_over:
             return
         self._checked.add(phase)  # a server was up: the prompts were compared with its context
         for request in measure(self._setup, arm, window, gate):
             per_token_s = seconds_per_token(request)
-            if arm.point.is_baseline and per_token_s is not None:
+            if arm.point == baseline and per_token_s is not None:
                 self._baseline_s[window.cell.label, request.prompt_id] = per_token_s
 
-    def _block(self, number: int, phase: Phase, started_at: float, arms: Sequence[Arm]) -> Block:
-        baseline, earlier = next((a for a in arms if a.point.is_baseline), None), self._earlier.get(phase)
+    def _block(
+        self, number: int, phase: Phase, compared_with: Point, started_at: float, arms: Sequence[Arm]
+    ) -> Block:
+        baseline = next((a for a in arms if a.point == compared_with), None)
+        earlier = self._earlier.get((phase, compared_with.key))
         reference = baseline or earlier
         if baseline is not None and baseline.failure is None and baseline.complete:
-            self._earlier[phase] = baseline
-        candidates = [a for a in arms if not a.point.is_baseline]
+            self._earlier[phase, compared_with.key] = baseline
+        candidates = [a for a in arms if a.point != compared_with]
         requests = {arm.point.key: arm.requests for arm in arms}
         runs = {arm.point.key: arm.record() for arm in arms}
         if reference is not None:
@@ -168,8 +179,9 @@ class Blocks:
             arms=tuple(runs.values()),
             outputs={a.point.key: compare_outputs(reference.texts, a.texts) for a in candidates if reference},
             control=compare_outputs(earlier.texts, baseline.texts) if earlier and baseline else None,
-            invalid=self._judge([*runs.values()], requests),
+            invalid=self._judge([*runs.values()], requests, compared_with),
             warnings=workload_warnings([r for sent in requests.values() for r in sent]),
+            compared_with=compared_with,
         )
 
     def _judge_arm(
@@ -183,14 +195,16 @@ class Blocks:
         counts = [SlotCounts(s.slot, s.accepted, s.generated) for s in slots]
         return arm_failure(run, requests, self._rules, baseline=baseline, reference=reference, slots=counts)
 
-    def _judge(self, runs: Sequence[ArmRun], requests: Mapping[str, Sequence[Request]]) -> Failure | None:
-        if not any(run.point.is_baseline for run in runs):  # ended early, see `_adjacent`
+    def _judge(
+        self, runs: Sequence[ArmRun], requests: Mapping[str, Sequence[Request]], compared_with: Point
+    ) -> Failure | None:
+        if all(run.point != compared_with for run in runs):  # ended early, see `_adjacent`
             return disturbance(runs[0], self._rules)
         lost = next((r.failure for r in runs if r.failure and r.failure.reason is Reason.WRONG_SERVER), None)
-        return lost or judge(runs, requests, self._rules)
+        return lost or judge(runs, requests, self._rules, compared_with)
 
 
-def _is_settled(arms: Sequence[Arm]) -> bool:
+def _is_settled(arms: Sequence[Arm], baseline: Point) -> bool:
     """Whether more turns would tell nothing: no baseline to compare with, or nothing left to compare."""
-    baseline_lives = any(arm.point.is_baseline and not arm.is_over for arm in arms)
-    return not baseline_lives or all(arm.is_over for arm in arms if not arm.point.is_baseline)
+    baseline_lives = any(arm.point == baseline and not arm.is_over for arm in arms)
+    return not baseline_lives or all(arm.is_over for arm in arms if arm.point != baseline)

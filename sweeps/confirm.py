@@ -2,16 +2,13 @@
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, TypedDict
+from typing import TypedDict
 
 from analysis.verdict import conclude, still_open
 from results.records import Block, Phase, Point, Trial, Verdict
 from results.store import RunFolder
 from sweeps.study import finalists
 from sweeps.sweep import Sweep
-
-if TYPE_CHECKING:
-    from sweeps.block import BlockRunner
 
 
 class Rules(TypedDict):
@@ -47,7 +44,7 @@ def finalists_of(folder: RunFolder, trials: Sequence[Trial], sweep: Sweep) -> li
 
 
 def confirm(
-    run_block: "BlockRunner",
+    run_block: Callable[[Sequence[Point], Phase], Block],
     finalists: Sequence[Point],
     past: Sequence[Block],
     rules: Rules,

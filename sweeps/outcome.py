@@ -82,7 +82,8 @@ def _command(found: Answer, sweep: Sweep, blocks: Sequence[Block]) -> str:
     """What to run: the winner, or the baseline if nothing beats it; as it was last started."""
     if found.kind not in (AnswerKind.WINNER, AnswerKind.NONE_BETTER):
         return ""
-    point = found.winner.point if found.winner else BASELINE
+    compared_with = next((b.compared_with for b in reversed(blocks)), BASELINE)
+    point = found.winner.point if found.winner else compared_with
     argv = next((arm.argv for b in reversed(blocks) if (arm := b.arm(point))), ())
     variables = [
         f'{name}="${name}"' if is_secret(name) else f"{name}={shlex.quote(value)}"

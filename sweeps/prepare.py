@@ -13,7 +13,7 @@ from results.store import RunFolder
 from sweeps import workload as prompts_of
 from sweeps.pace import Pace, parse_pace
 from sweeps.setup import Setup
-from sweeps.space import Space, build_space
+from sweeps.space import Rules, Space, build_space
 from sweeps.sweep import Sweep, Workload, nearest
 from sweeps.workload import Prompt
 
@@ -74,7 +74,8 @@ def prepare(sweep: Sweep) -> Plan:
     paces = [parse_pace(spec) for spec in sweep.load]
     engine = engine_named(sweep.engine, sweep.server)
     served = engine.resolve(sweep.model, sweep.draft, sweep.args, sweep.env)
-    space = build_space(engine, served, sweep.space)
+    rules = Rules(ignored=sweep.ignore_rules, allow_lossy=sweep.allow_lossy)
+    space = build_space(engine, served, sweep.space, sweep.shared, rules)
     tuning, validation = _prompts(sweep.workload, sweep.seed, len(paces))
     _check_paces(sweep, paces)
     count = sweep.workload.prompts_per_class * len(paces)

@@ -101,13 +101,17 @@ class LiveProgress:
 
 def outcome(trial: Trial) -> str:
     """One Trial in one line."""
+    return f"{trial.label}: {_outcome(trial)}"
+
+
+def _outcome(trial: Trial) -> str:
     if trial.failure is not None:
-        return f"{trial.point.label}: {trial.failure.reason}, {trial.failure.evidence}"
+        return f"{trial.failure.reason}, {trial.failure.evidence}"
     if trial.log_speedup is None:
-        return f"{trial.point.label}: not measured"
+        return "not measured"
     stopped = " (stopped early)" if trial.state == "hopeless" else ""
     cells = "  ".join(f"{cell} {math.exp(ratio):.2f}x" for cell, ratio in trial.by_cell.items())
-    return f"{trial.point.label}: {math.exp(trial.log_speedup):.2f}x{stopped}  {cells}".rstrip()
+    return f"{math.exp(trial.log_speedup):.2f}x{stopped}  {cells}".rstrip()
 
 
 def standing(verdicts: Sequence[Verdict]) -> str:

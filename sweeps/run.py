@@ -1,23 +1,25 @@
 """A whole sweep: open the run folder, search, confirm. Started again, it goes on where it ended."""
 
+import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
+from functools import partial
 from typing import Any
 
 from launchers.leftovers import reap
 from results.errors import UsageError
 from results.reasons import MACHINE_FAULTS
-from results.records import Block, Phase, Trial, Verdict
+from results.records import BASELINE, Block, Phase, Point
 from results.store import RunFolder
 from sweeps.block import BlockRunner, Blocks
 from sweeps.calibrate import calibrate
 from sweeps.confirm import confirm, finalists_of, rules_of
 from sweeps.observer import Observer
 from sweeps.prepare import Plan
-from sweeps.space import Space
-from sweeps.study import Search
+from sweeps.space import Space, baseline_space
+from sweeps.study import Search, best_of
 from sweeps.sweep import Sweep, parse_sweep
 from sweeps.trial import BASELINE_TRIAL, trial_of
 
@@ -42,10 +44,11 @@ def run_sweep(plan: Plan, folder: RunFolder, observer: Observer, stopped: GoOn) 
 
 
 def _run(plan: Plan, folder: RunFolder, observer: Observer, stopped: GoOn) -> None:
-    sweep = plan.sweep
     past = folder.blocks()
-    clock = Clock(sweep, past)
+    clock = Clock(plan.sweep, past)
     run_block = Blocks(plan.setup(folder), past, observer.arm)
+    run = Run(plan.space, plan.sweep, folder, run_block, observer)
+    (folder.path / "ended.json").unlink(missing_ok=True)
 
     def may_search() -> bool:
         return not stopped() and clock.may_search()
@@ -53,10 +56,84 @@ def _run(plan: Plan, folder: RunFolder, observer: Observer, stopped: GoOn) -> No
     def may_confirm() -> bool:
         return not stopped() and clock.left_s() > 0
 
-    trials = search(plan.space, sweep, folder, run_block, observer, may_search)
-    confirm_best(sweep, folder, trials, run_block, observer, may_confirm)
+    baseline = run.tune_baseline(may_search)
+    run.search(baseline, may_search)
+    run.confirm(baseline, may_confirm)
     if not stopped():
-        folder.write_json("ended.json", {"trials": len(trials)})  # by itself, with so many Trials
+        folder.write_json("ended.json", {"trials": len(folder.trials())})  # by itself, with so many Trials
+
+
+@dataclass(frozen=True)
+class Run:
+    """The three stages of a sweep. What each finds out is in the folder, and a later start goes on there."""
+
+    space: Space
+    sweep: Sweep
+    folder: RunFolder
+    run_block: BlockRunner
+    observer: Observer
+
+    def tune_baseline(self, go_on: GoOn) -> Point:
+        """The best settings of a server without speculation, among those both arms may have."""
+        known = self.folder.read_json("baseline.json")
+        if known:
+            return Point(known["method"], known["knobs"])
+        without = baseline_space(self.space)
+        if without is None:
+            return BASELINE
+        budget = self.sweep.budget.baseline_trials
+        self._measure(without, math.ceil(self.sweep.budget.trials / 4) if budget is None else budget, go_on)
+        best = best_of([t for t in self.folder.trials() if t.point.is_baseline])
+        gained = best is not None and (best.log_speedup or 0.0) > math.log1p(self.sweep.confirm.same_margin)
+        baseline = best.point if best is not None and gained else BASELINE
+        if go_on():  # else there may be more to try at the next start
+            self.folder.write_json("baseline.json", asdict(baseline))
+            self.observer.note(f"the baseline of this sweep: {baseline.label}")
+        return baseline
+
+    def search(self, baseline: Point, go_on: GoOn) -> None:
+        """Measure Points until the budget is used up or `go_on` says no."""
+        self._measure(self.space, self.sweep.budget.trials, go_on, baseline)
+
+    def confirm(self, baseline: Point, go_on: GoOn) -> None:
+        """Confirm the finalists of the search, if anything could be measured."""
+        points = finalists_of(self.folder, self.folder.trials(), self.sweep)
+        if not points or not go_on():
+            return
+        self.folder.write_json("finalists.json", {"points": points})
+        past = [b for b in self.folder.blocks() if b.phase is Phase.CONFIRM]
+        self.observer.begin(Phase.CONFIRM, len(past), self.sweep.confirm.looks[-1])
+        run_block = partial(self.run_block, baseline=baseline)
+        rules, look = rules_of(self.sweep), self.observer.look
+        confirm(run_block, points, past, rules, go_on=go_on, on_block=look)
+
+    def _measure(self, space: Space, budget: int, go_on: GoOn, baseline: Point = BASELINE) -> None:
+        """One Block for each Point that the Search asks for."""
+        if not self.folder.trials():
+            self.folder.add_trial(BASELINE_TRIAL)
+        # What a disturbed machine spoiled in an earlier start is asked again.
+        past = [
+            t
+            for t in self.folder.trials()
+            if t.point == BASELINE or t.point.is_baseline is space.is_baseline
+            if (t.failure is None or t.failure.reason not in MACHINE_FAULTS)
+        ]
+        asker = Search(space, trials=budget, seed=self.sweep.seed, journal=self.folder.study_file, past=past)
+        self.observer.begin(Phase.SEARCH, len(past) - 1, min(budget, len(space.points)))
+        while go_on() and (asked := asker.ask()) is not None:
+            point, source = asked
+            block = self.run_block([point], Phase.SEARCH, baseline)
+            trial = trial_of(
+                block,
+                len(self.folder.trials()),
+                point,
+                source,
+                objective=self.sweep.objective,
+                limits=self.sweep.limits,
+            )
+            self.folder.add_trial(trial)
+            asker.tell(trial)
+            self.observer.trial(trial, asker.best)
 
 
 def claim(folder: RunFolder, plan: Plan) -> None:
@@ -108,53 +185,6 @@ class Clock:
     def may_search(self) -> bool:
         """Whether the part of the budget that is kept for the confirmation is still untouched."""
         return self._hours is None or self.left_s() > self._hours * 3600 * CONFIRM_SHARE
-
-
-def search(
-    space: Space,
-    sweep: Sweep,
-    folder: RunFolder,
-    run_block: BlockRunner,
-    observer: Observer,
-    go_on: GoOn,
-) -> list[Trial]:
-    """Measure Points until the budget is used up or `go_on` says no. Returns all Trials of the run."""
-    trials = folder.trials()
-    (folder.path / "ended.json").unlink(missing_ok=True)
-    if not trials:
-        folder.add_trial(BASELINE_TRIAL)
-        trials = [BASELINE_TRIAL]
-    # What a disturbed machine spoiled in an earlier start is asked again.
-    past = [t for t in trials if t.failure is None or t.failure.reason not in MACHINE_FAULTS]
-    asker = Search(space, trials=sweep.budget.trials, seed=sweep.seed, journal=folder.study_file, past=past)
-    observer.begin(Phase.SEARCH, len(past) - 1, min(sweep.budget.trials, len(space.points)))
-    while go_on() and (asked := asker.ask()) is not None:
-        point, source = asked
-        block = run_block([point], Phase.SEARCH)
-        trial = trial_of(block, len(trials), point, source, objective=sweep.objective, limits=sweep.limits)
-        folder.add_trial(trial)
-        trials.append(trial)
-        asker.tell(trial)
-        observer.trial(trial, asker.best)
-    return trials
-
-
-def confirm_best(
-    sweep: Sweep,
-    folder: RunFolder,
-    trials: Sequence[Trial],
-    run_block: BlockRunner,
-    observer: Observer,
-    go_on: GoOn,
-) -> list[Verdict]:
-    """Confirm the finalists of the search; none if nothing could be measured."""
-    points = finalists_of(folder, trials, sweep)
-    if not points or not go_on():
-        return []
-    folder.write_json("finalists.json", {"points": points})
-    past = [b for b in folder.blocks() if b.phase is Phase.CONFIRM]
-    observer.begin(Phase.CONFIRM, len(past), sweep.confirm.looks[-1])
-    return confirm(run_block, points, past, rules_of(sweep), go_on=go_on, on_block=observer.look)
 
 
 @contextmanager

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from launchers.engines.engine import Engine, Served
 from launchers.launcher import Endpoint, Launcher
-from results.records import Cell, Phase
+from results.records import Cell, KnobValue, Phase
 from results.store import RunFolder
 from sweeps.load import Job, Target, job
 from sweeps.pace import Pace
@@ -58,6 +58,12 @@ class Setup:
         """Hash of the prompts of a phase."""
         return prompt_set_hash([p for prompts in self.prompts[phase].values() for p in prompts])
 
+    @property
+    def sampling(self) -> Mapping[str, KnobValue]:
+        """The sampling fields of every request: never changed for one arm alone."""
+        workload = self.sweep.workload
+        return {"temperature": workload.temperature, "seed": self.sweep.seed, **workload.sampling}
+
     def job(self, prompt: Prompt, max_tokens: int) -> Job:
         """The request body of a prompt, the same for both arms."""
         workload = self.sweep.workload
@@ -65,7 +71,7 @@ class Setup:
             prompt,
             model=str(self.served.model),
             max_tokens=max_tokens,
-            sampling={"temperature": workload.temperature, "seed": self.sweep.seed, **workload.sampling},
+            sampling=self.sampling,
             extra=self.engine.request_fields(fixed_length=workload.lengths == "fixed"),
             chat=workload.endpoint == "chat",
         )

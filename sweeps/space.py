@@ -2,31 +2,50 @@
 
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from math import prod
 from typing import TYPE_CHECKING, cast
 
 from launchers.engines.engine import Engine, Knob, Served
 from results.errors import UsageError
-from results.records import BASELINE_METHOD, KnobValue, Point
+from results.records import BASELINE_METHOD, KnobValue, Point, is_shared
 from sweeps.sweep import KnobSpec, Range, nearest
 
 if TYPE_CHECKING:
     from optuna import Trial as OptunaTrial
 
 MAX_COMBINATIONS = 1_000_000
+AS_IS = "as is"
 
 Values = tuple[KnobValue, ...]
 
 
 @dataclass(frozen=True)
+class Rules:
+    """Which Points of the engine's may be launched."""
+
+    ignored: bool = False  # also those that its rule table forbids
+    allow_lossy: bool = False  # also those whose output is not the target model's
+
+
+@dataclass(frozen=True)
 class Space:
-    """Values to try for each knob of each method, in order; only legal combinations become Points."""
+    """Values to try for each knob of each method, in order; only legal combinations become Points.
+
+    Shared settings are knobs of every method; `AS_IS` among their values leaves the sweep's own
+    argument, or the engine's default, in place.
+    """
 
     engine: Engine
     served: Served
     methods: Mapping[str, Mapping[str, Values]]
+    rules: Rules = Rules()
+
+    @property
+    def is_baseline(self) -> bool:
+        """Whether it holds servers without speculation only."""
+        return [*self.methods] == [BASELINE_METHOD]
 
     @cached_property
     def points(self) -> Mapping[str, Point]:
@@ -40,19 +59,26 @@ class Space:
         return found
 
     def point(self, method: str, knobs: Mapping[str, KnobValue]) -> Point | None:
-        """The canonical Point of these values; None if the engine's rules forbid them."""
-        point = Point(method, knobs)
+        """The canonical Point of these values; None if it may not be launched."""
+        point = Point(method, {k: v for k, v in knobs.items() if not (is_shared(k) and v == AS_IS)})
+        return None if self.refusal(point) else self.engine.canonical(point)
+
+    def refusal(self, point: Point) -> str:
+        """Why a Point may not be launched, and what to do; "" if it may."""
         try:
-            self.engine.check(point, self.served)
-        except UsageError:
-            return None
-        return self.engine.canonical(point)
+            if not self.rules.ignored:
+                self.engine.check(point, self.served)
+        except UsageError as error:
+            return str(error)
+        lossy = "" if self.rules.allow_lossy else self.engine.lossy(point, self.served)
+        return lossy and f"{point.label}: {lossy}; set `allow_lossy: true` to try it (it never wins)"
 
     def neighbours(self, point: Point) -> list[Point]:
         """Points that differ from this one by one step of one knob."""
         found = {}
         for knob, values in self.methods[point.method].items():
-            at = values.index(point.knobs[knob]) if point.knobs.get(knob) in values else None
+            value = self._value(point, knob)
+            at = values.index(value) if value is not None and value in values else None
             for step in (-1, 1):
                 if at is None or not 0 <= at + step < len(values):
                     continue
@@ -60,6 +86,18 @@ class Space:
                 if other is not None and other.key != point.key:
                     found[other.key] = other
         return [*found.values()]
+
+    def _value(self, point: Point, knob: str) -> KnobValue | None:
+        """What this knob is set to; None where it is dead."""
+        if knob in point.knobs:
+            return point.knobs[knob]
+        return AS_IS if is_shared(knob) else self._optional.get((point.method, knob))
+
+    @cached_property
+    def _optional(self) -> Mapping[tuple[str, str], KnobValue]:
+        """What an optional knob has when it is no part of a Point."""
+        known = self.engine.methods(self.served)
+        return {(m, k.name): k.default for m, knobs in known.items() for k in knobs if k.optional}
 
     def _completed(self, method: str, knobs: Mapping[str, KnobValue]) -> Point | None:
         """The first legal Point with these values; knobs that were dead before take any value."""
@@ -75,7 +113,7 @@ class Space:
         if point.method not in self.methods:
             return None
         knobs = {
-            knob: _closest(point.knobs.get(knob), values)
+            knob: _closest(self._value(point, knob), values)
             for knob, values in self.methods[point.method].items()
         }
         return self.point(point.method, knobs)
@@ -88,7 +126,7 @@ class Space:
         method = trial.suggest_categorical("method", [*self.methods])
         knobs: dict[str, KnobValue] = {}
         for knob, values in self.methods[method].items():
-            name = f"{method}.{knob}"
+            name = _parameter(method, knob)
             if _is_ordered(values):
                 knobs[knob] = values[trial.suggest_int(name, 0, len(values) - 1)]
             else:
@@ -99,28 +137,80 @@ class Space:
         """The sampler's parameters that lead to this Point."""
         parameters: dict[str, KnobValue] = {"method": point.method}
         for knob, values in self.methods[point.method].items():
-            value = point.knobs[knob] if knob in point.knobs else values[0]
-            parameters[f"{point.method}.{knob}"] = values.index(value) if _is_ordered(values) else value
+            value = self._value(point, knob)
+            value = values[0] if value is None or value not in values else value
+            parameters[_parameter(point.method, knob)] = values.index(value) if _is_ordered(values) else value
         return parameters
 
 
-def build_space(engine: Engine, served: Served, wanted: Mapping[str, Mapping[str, KnobSpec] | None]) -> Space:
+def build_space(
+    engine: Engine,
+    served: Served,
+    wanted: Mapping[str, Mapping[str, KnobSpec] | None],
+    shared: Mapping[str, KnobSpec] | None = None,
+    rules: Rules = Rules(),
+) -> Space:
     """Resolve the sweep file's space. Raises UsageError: unknown method or knob, bad value, no Point."""
     known = {m: knobs for m, knobs in engine.methods(served).items() if m != BASELINE_METHOD}
     asked = wanted or dict.fromkeys(known)
     for method in asked:
         if method not in known:
             raise UsageError(f"space: {_why_unknown(engine, served, method)}{nearest(method, [*known])}")
-    methods = {m: _values(m, known, specs or {}) for m, specs in asked.items()}
-    space = Space(engine, served, methods)
-    combinations = sum(prod(len(v) for v in knobs.values()) for knobs in methods.values())
+    of_all = _shared_values(served, shared or {})
+    methods = {m: {**_values(m, known, specs or {}), **of_all} for m, specs in asked.items()}
+    space = Space(engine, served, methods, rules)
+    _check_size(space)
+    for method, specs in asked.items():
+        _check_named(space, method, [*(specs or {}), *of_all])
+    if not space.points:
+        raise UsageError("space: no legal Point in it: " + _why_illegal(space))
+    return space
+
+
+def baseline_space(space: Space) -> Space | None:
+    """The shared settings of a Space with speculation off; None if it has none."""
+    of_all = {k: v for k, v in next(iter(space.methods.values())).items() if is_shared(k)}
+    return replace(space, methods={BASELINE_METHOD: of_all}) if of_all else None
+
+
+def _shared_values(served: Served, shared: Mapping[str, KnobSpec]) -> dict[str, Values]:
+    """`--flag` -> its values; the first leaves everything as the sweep's own arguments have it."""
+    found: dict[str, Values] = {}
+    for name, spec in shared.items():
+        flag = f"--{name.lstrip('-')}"
+        values = _listed(spec)
+        if not values:
+            raise UsageError(f"shared: {flag}: no value given")
+        fixed = served.args.get(flag.lstrip("-"))
+        found[flag] = tuple(dict.fromkeys([AS_IS, *(v for v in values if v != fixed)]))
+    return found
+
+
+def _check_size(space: Space) -> None:
+    combinations = sum(prod(len(v) for v in knobs.values()) for knobs in space.methods.values())
     if combinations > MAX_COMBINATIONS:
         raise UsageError(
             f"space: {combinations:,} combinations are more than {MAX_COMBINATIONS:,}: give fewer values"
         )
-    if not space.points:
-        raise UsageError("space: no legal Point in it: " + _why_illegal(space))
-    return space
+
+
+def _check_named(space: Space, method: str, named: Sequence[str]) -> None:
+    """A value that somebody asked for by name, and that no launch could have, is an error with its rule."""
+    if not named:
+        return
+    knobs = space.methods[method]
+    refused: dict[tuple[str, KnobValue], str] = {}
+    for combination in itertools.product(*knobs.values()):
+        values = dict(zip(knobs, combination, strict=True))
+        why = space.refusal(Point(method, {k: v for k, v in values.items() if v != AS_IS}))
+        for name in named:
+            place = (name, values[name])
+            if not why:
+                refused[place] = ""
+            refused.setdefault(place, why)
+    for (name, value), why in refused.items():
+        if why:
+            raise UsageError(f"space: {method}.{name}={value} is in no legal Point: {why}")
 
 
 def _why_unknown(engine: Engine, served: Served, method: str) -> str:
@@ -149,13 +239,24 @@ def _checked(method: str, knob: Knob, spec: KnobSpec | None) -> Values:
     place = f"space: {method}.{knob.name}"
     if spec is None:
         return knob.grid or (knob.default,)
-    values = spec.values() if isinstance(spec, Range) else tuple(spec) if isinstance(spec, list) else (spec,)
+    values = _listed(spec)
     if not values:
         raise UsageError(f"{place}: no value given")
     for value in values:
         _check_value(place, knob, value)
     unique = tuple(dict.fromkeys(values))
     return tuple(sorted(unique, key=float)) if _is_ordered(unique) else unique
+
+
+def _listed(spec: KnobSpec) -> Values:
+    if isinstance(spec, Range):
+        return spec.values()
+    return tuple(spec) if isinstance(spec, list) else (spec,)
+
+
+def _parameter(method: str, knob: str) -> str:
+    """The sampler's name of a knob: a shared setting is one and the same for all methods."""
+    return knob if is_shared(knob) else f"{method}.{knob}"
 
 
 def _check_value(place: str, knob: Knob, value: KnobValue) -> None:
@@ -175,7 +276,7 @@ def _check_value(place: str, knob: Knob, value: KnobValue) -> None:
 def _why_illegal(space: Space) -> str:
     method, knobs = next(iter(space.methods.items()))
     try:
-        space.engine.check(Point(method, {k: v[0] for k, v in knobs.items()}), space.served)
+        space.engine.check(Point(method, {k: v[0] for k, v in knobs.items() if v[0] != AS_IS}), space.served)
     except UsageError as error:
         return str(error)
     return "give at least one value to each knob"

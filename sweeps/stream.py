@@ -33,16 +33,23 @@ class _Choice(msgspec.Struct, gc=False):
     finish_reason: str | None = None
 
 
+class _PromptDetails(msgspec.Struct, gc=False):
+    cached_tokens: int | None = None
+
+
 class _Usage(msgspec.Struct, gc=False):
     prompt_tokens: int | None = None
     completion_tokens: int | None = None
+    prompt_tokens_details: _PromptDetails | None = None
 
 
 class _Event(msgspec.Struct, gc=False):
     choices: list[_Choice] | None = None
     usage: _Usage | None = None
     error: msgspec.Raw = msgspec.Raw()
-    timings: msgspec.Raw = msgspec.Raw()
+    timings: msgspec.Raw = msgspec.Raw()  # llama.cpp
+    sglext: msgspec.Raw = msgspec.Raw()  # SGLang
+    metrics: msgspec.Raw = msgspec.Raw()  # vLLM
 
 
 _NOTHING = _Event()
@@ -62,7 +69,8 @@ class StreamParser:
         self._channels: dict[str, None] = {}
         self._text: list[str] = []
         self._reasoning: list[str] = []
-        self._timings: msgspec.Raw = msgspec.Raw()
+        self._stats: dict[str, msgspec.Raw] = {}  # the last top-level object of each name
+        self._cached_tokens: int | None = None
         self._last_usage = False  # usage came in an event of its own, as the last event of a stream
         self._fresh = True  # between two events: nothing is pending below
         self._rest = b""  # an unfinished line
@@ -91,9 +99,16 @@ class StreamParser:
 
     @property
     def engine_stats(self) -> dict[str, float]:
-        """Numeric fields of the last top-level `timings` object (llama.cpp)."""
-        timings = _loads(bytes(self._timings)) if self._timings else None
-        return {k: float(v) for k, v in _mapping(timings).items() if _is_finite_number(v)}
+        """What the server says of this request beside OpenAI's fields, numbers only.
+
+        Fields of `timings` (llama.cpp) have their own names, those of `sglext` (SGLang) and `metrics`
+        (vLLM) their path, as in `metrics.speculative_decoding.num_drafts`, an item of a list its place.
+        `cache_n` are the prompt tokens found in the prefix cache.
+        """
+        found = {} if self._cached_tokens is None else {"cache_n": float(self._cached_tokens)}
+        for name, raw in self._stats.items():
+            found |= _numbers("" if name == "timings" else name, _loads(bytes(raw)))
+        return found
 
     def feed(self, at_s: float, piece: bytes) -> None:
         """Take the next bytes of the body, which arrived at `at_s`."""
@@ -168,8 +183,9 @@ class StreamParser:
             self.chunk_s.append(at_s)
         if event.usage is not None:
             self._take_usage(event.usage, alone=not event.choices)
-        if event.timings:
-            self._timings = event.timings
+        for name in ("timings", "sglext", "metrics"):
+            if (raw := getattr(event, name)) and bytes(raw) != b"null":
+                self._stats[name] = raw
         if event.error or not (event.choices or event.usage or event is _NOTHING):
             self._take_error(payload)
 
@@ -217,6 +233,8 @@ class StreamParser:
             self.prompt_tokens = usage.prompt_tokens
         if usage.completion_tokens is not None and usage.completion_tokens >= 0:
             self.output_tokens = usage.completion_tokens
+        if usage.prompt_tokens_details is not None and usage.prompt_tokens_details.cached_tokens is not None:
+            self._cached_tokens = usage.prompt_tokens_details.cached_tokens
 
     def _take_error(self, payload: bytes) -> None:
         event = _mapping(_loads(payload))
@@ -262,6 +280,8 @@ def _lenient_event(found: Mapping[str, object]) -> _Event:
         usage=_lenient_usage(usage) if isinstance(usage, dict) else None,
         error=_raw(found.get("error")),
         timings=_raw(found.get("timings")),
+        sglext=_raw(found.get("sglext")),
+        metrics=_raw(found.get("metrics")),
     )
 
 
@@ -282,7 +302,12 @@ def _lenient_choice(found: Mapping[str, object]) -> _Choice:
 
 
 def _lenient_usage(found: Mapping[str, object]) -> _Usage:
-    return _Usage(_count(found.get("prompt_tokens")), _count(found.get("completion_tokens")))
+    details = _mapping(found.get("prompt_tokens_details"))
+    return _Usage(
+        _count(found.get("prompt_tokens")),
+        _count(found.get("completion_tokens")),
+        _PromptDetails(_count(details.get("cached_tokens"))),
+    )
 
 
 def _lenient_text(value: object) -> str:
@@ -298,6 +323,17 @@ def _count(value: object) -> int | None:
 
 def _is_finite_number(value: object) -> TypeGuard[int | float]:
     return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < _HUGE
+
+
+def _numbers(path: str, value: object) -> dict[str, float]:
+    """Every number in a JSON value, by its path."""
+    if _is_finite_number(value):
+        return {path: float(value)}
+    items = value.items() if isinstance(value, dict) else enumerate(_sequence(value))
+    found: dict[str, float] = {}
+    for key, inner in items:
+        found |= _numbers(f"{path}.{key}" if path else str(key), inner)
+    return found
 
 
 def _raw(value: object) -> msgspec.Raw:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from results.reasons import MACHINE_FAULTS
-from results.records import BASELINE, BASELINE_METHOD, Point, Trial, TrialState
+from results.records import BASELINE, Point, Trial, TrialState
 from sweeps.space import Space, iter_start_points
 
 if TYPE_CHECKING:
@@ -37,7 +37,8 @@ class Search:
         self._random = random.Random(seed)
         # Good guesses first, but some of the budget is for what nobody guessed.
         self._starts = list(islice(iter_start_points(space), math.ceil(START_SHARE * trials)))
-        self._told: dict[str, Trial] = {}
+        self._trials: list[Trial] = []
+        self._told: dict[str, Trial] = {}  # by the keys of their Points
         self._asked: tuple[str, optuna.Trial] | None = None
         for trial in past:
             self.tell(trial)
@@ -45,16 +46,16 @@ class Search:
     @property
     def remaining(self) -> int:
         """Points that may still be measured."""
-        return max(0, self._budget - len(self._told))
+        return max(0, self._budget - len(self._trials))
 
     @property
     def best(self) -> Trial | None:
         """The best Trial that keeps every limit."""
-        return best_of([*self._told.values()])
+        return best_of(self._trials)
 
     def ask(self) -> tuple[Point, str] | None:
         """The next Point and who proposed it; None when the budget or the Space is used up."""
-        if self.remaining == 0 or len(self._told) >= len(self._space.points):
+        if self.remaining == 0 or self._space.points.keys() <= self._told.keys():
             return None
         start = next((p for p in self._starts if p.key not in self._told), None)
         if start is not None:
@@ -66,14 +67,17 @@ class Search:
 
     def tell(self, trial: Trial) -> None:
         """Record the outcome of the Point last asked for, or of an earlier run's Trial."""
-        if trial.point.method == BASELINE_METHOD:
+        if trial.point == BASELINE:  # known without a Block
+            self._told[BASELINE.key] = trial
             return
-        self._told[trial.point.key] = trial
+        self._trials.append(trial)
+        # A Point that the server made of another one is known as well, and need not be launched.
+        self._told |= {trial.point.key: trial, trial.launched.key: trial}
         asked, self._asked = self._asked, None
-        if trial.point.key not in self._space.points:
+        if trial.launched.key not in self._space.points:
             return  # measured under a Space that has changed since: known, but not the sampler's
-        if asked is None or asked[0] != trial.point.key:
-            self._take(trial.point)
+        if asked is None or asked[0] != trial.launched.key:
+            self._take(trial.launched)
             asked, self._asked = self._asked, None
         if asked is not None:
             _tell(self._study, asked[1], trial)
@@ -110,7 +114,7 @@ class Search:
 
 
 def best_of(trials: Sequence[Trial]) -> Trial | None:
-    """The measured Trial with the largest speed-up among those that keep every limit."""
+    """The measured Trial with the largest speed-up among those that keep every limit and are not lossy."""
     return max(_ranked(trials), key=_log_speedup, default=None)
 
 
@@ -132,6 +136,7 @@ def _ranked(trials: Sequence[Trial]) -> list[Trial]:
         for t in trials
         if t.state is TrialState.MEASURED
         and t.point != BASELINE
+        and not t.lossy
         and t.log_speedup is not None
         and all(v <= 0 for v in t.limits.values())
     ]

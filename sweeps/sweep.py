@@ -93,6 +93,11 @@ class Budget(_Model):
     """When the search ends. The confirmation of the finalists comes on top of `trials`."""
 
     trials: Annotated[int, Field(ge=1)] = Field(default=14, description="Points to measure")
+    baseline_trials: Annotated[int, Field(ge=0)] | None = Field(
+        default=None,
+        description="settings of `shared` to try without speculation first, on top of `trials`;"
+        " by default a quarter of them, so that no straw man is beaten",
+    )
     hours: Annotated[float, Field(gt=0)] | None = Field(
         default=None, description="wall time for search and confirmation, kept within one Block"
     )
@@ -143,17 +148,37 @@ class Sweep(_Model):
     """The whole sweep file."""
 
     name: Name = Field(default="sweep", description="names the run folder runs/NAME")
-    engine: Literal["llamacpp", "fake"] = Field(default="llamacpp", description="the inference engine")
-    server: str = Field(
-        default="embedded", description="embedded: llama.cpp inside Python; or the path of a llama-server"
+    engine: Literal["llamacpp", "sglang", "vllm", "fake"] = Field(
+        default="llamacpp", description="the inference engine"
     )
-    model: str = Field(default="smollm2-135m", description="name of a shipped model, or path of a GGUF file")
-    draft: str | None = Field(default=None, description="path of a draft model, for the draft methods")
+    server: str = Field(
+        default="",
+        description="llamacpp: embedded (default), or the path of a llama-server; sglang, vllm: the Python"
+        " that has it installed, e.g. ~/venvs/sglang/bin/python (default: python3)",
+    )
+    model: str = Field(
+        default="smollm2-135m",
+        description="llamacpp: name of a shipped model or path of a GGUF file; sglang, vllm: folder or name",
+    )
+    draft: str | None = Field(default=None, description="draft model or head, for the methods that need one")
     args: dict[str, KnobValue] = Field(default={}, description="fixed engine arguments, both arms")
     env: dict[str, str] = Field(default={}, description="fixed environment variables, both arms")
     space: dict[str, dict[str, KnobSpec] | None] = Field(
         default={},
         description="speculative methods and the knob values to try; empty = the engine's own grid",
+    )
+    shared: dict[str, KnobSpec] = Field(
+        default={},
+        description="settings that a server without speculation has too, --flag: values to try; the baseline"
+        " is tuned over them first",
+    )
+    allow_lossy: bool = Field(
+        default=False,
+        description="also try settings whose output is not the target model's: labelled, never the winner",
+    )
+    ignore_rules: bool = Field(
+        default=False,
+        description="launch also what the engine's rule table calls illegal, to see for yourself",
     )
     workload: Workload = Workload()
     load: list[dict[str, KnobValue]] = Field(

@@ -42,6 +42,9 @@ def trial_of(
     arm, baseline = block.arm(point), block.baseline
     if block.invalid is not None or arm is None:
         return trial
+    trial = replace(trial, lossy=arm.lossy)
+    if arm.in_effect is not None:
+        trial = replace(trial, point=arm.in_effect, asked=point)
     if arm.failure is not None:
         return replace(trial, failure=arm.failure)
     if arm.stopped_at_ratio is not None:

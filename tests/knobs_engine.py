@@ -1,4 +1,4 @@
-"""An Engine as the Space sees it: two methods with knobs, one rule, one dead knob. Starts nothing."""
+"""An Engine as the Space sees it: two methods, one rule, a dead and a lossy knob, the flag --batch."""
 
 from collections.abc import Mapping, Sequence
 from typing import cast
@@ -26,19 +26,26 @@ class KnobsEngine:
             "lookup": (
                 Knob("n", 4, 1, 16, grid=(2, 4, 8)),
                 Knob("kind", "plain", choices=("plain", "fuzzy"), grid=("plain", "fuzzy")),
+                Knob("loose", False, choices=(False, True), optional=True),
             ),
         }
 
     def check(self, point: Point, served: Served) -> None:
+        for flag in point.shared:
+            if flag != "--batch":
+                raise UsageError(f"no flag {flag}")
         if point.method == "tree" and point.knobs["topk"] != 1:
             draft, steps = point.knobs["draft"], point.knobs["steps"]
             if int(draft) < int(steps):
                 raise UsageError(f"draft ({draft}) must be at least steps ({steps})")
 
+    def lossy(self, point: Point, served: Served) -> str:
+        return "loose takes near misses" if point.knobs.get("loose") else ""
+
     def canonical(self, point: Point) -> Point:
         if point.method == "tree" and point.knobs["topk"] == 1:
             return Point("tree", {k: v for k, v in point.knobs.items() if k != "draft"})
-        return point
+        return Point(point.method, {k: v for k, v in point.knobs.items() if (k, v) != ("loose", False)})
 
     def starting_points(self, served: Served) -> Sequence[Point]:
         return [

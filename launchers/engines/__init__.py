@@ -12,9 +12,9 @@ def engine_named(name: str, server: str) -> Engine:
         from launchers.fake import FakeEngine
 
         return FakeEngine()
-    from launchers.engines.llamacpp import LlamaCpp
+    from launchers.engines.llamacpp import EMBEDDED, LlamaCpp
 
-    return LlamaCpp(server)
+    return LlamaCpp(server or EMBEDDED)
 
 
 def launcher_for(engine: Engine, run_dir: Path) -> Launcher:

@@ -1,6 +1,6 @@
 """What every Engine knows: its knobs, flags, read-back, counters and failure signs."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -142,8 +142,8 @@ class Engine(Protocol):
         `drafts` is 0 where the engine tells only their tokens.
         """
 
-    def refused_sampling(self, text: str) -> str | None:
-        """The line of an HTTP error or a log that says a sampling field is refused or has no effect here."""
+    def refused_sampling(self, text: str, fields: Collection[str]) -> str | None:
+        """The line of an HTTP error or a log that says one of these request fields is refused or ignored."""
 
     def drafts_by_slot(self, endpoint: Endpoint) -> Sequence[SlotDrafts]:
         """Drafts of every slot where none accepted would mean a broken drafter.

@@ -6,7 +6,7 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -141,7 +141,9 @@ class LlamaCpp:
             "--host": LOOPBACK,
             "--port": port,
         }
-        return tuple(program + _arguments({**address, **_fixed(served, point), **_speculative(point, served)}))
+        return tuple(
+            program + _arguments({**address, **_fixed(served, point), **_speculative(point, served)})
+        )
 
     def environment(self, point: Point, served: Served) -> Mapping[str, str]:
         # On an assertion ggml would start a debugger on itself before it dies.
@@ -181,7 +183,7 @@ class LlamaCpp:
             return None
         return SpecCounters(0, int(stats["draft_n"]), int(stats.get("draft_n_accepted", 0)))
 
-    def refused_sampling(self, text: str) -> str | None:
+    def refused_sampling(self, text: str, fields: Collection[str]) -> str | None:
         return None
 
     def drafts_by_slot(self, endpoint: Endpoint) -> Sequence[SlotDrafts]:

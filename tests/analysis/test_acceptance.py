@@ -2,7 +2,6 @@ import pytest
 
 from analysis.acceptance import (
     SlotCounts,
-    counted_in_replies,
     failed_slots,
     from_counters,
     honest_length,
@@ -10,7 +9,6 @@ from analysis.acceptance import (
     tokens_per_draft,
 )
 from results.records import Acceptance, AcceptanceState, SpecCounters
-from tests.analysis.build import request
 
 
 def test_rate_length_and_positions_of_a_measured_window() -> None:
@@ -124,16 +122,6 @@ def test_a_source_that_is_wrong_over_the_whole_run_is_not_trusted_in_a_window() 
     assert reconcile(COUNTED, whole, "drafter", ours=whole) is COUNTED
     idle = from_counters(SpecCounters(0, 0, 0), 700, method_is_none=False)
     assert reconcile(idle, whole, "drafter", ours=whole) is idle  # other windows drafted
-
-
-def test_replies_tell_the_tokens_of_their_drafts() -> None:
-    told = [
-        request("a", engine_stats={"draft_n": 30.0, "draft_n_accepted": 20.0, "predicted_n": 40.0}),
-        request("b", engine_stats={"predicted_n": 40.0}),  # drafted nothing
-        request("c", engine_stats={"draft_n": 10.0, "draft_n_accepted": 0.0}),
-    ]
-    assert counted_in_replies(told) == SpecCounters(0, 40, 20)
-    assert counted_in_replies(told[1:2]) is None
 
 
 @pytest.mark.parametrize(

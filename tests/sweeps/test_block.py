@@ -1,7 +1,7 @@
 """Blocks on the stand-in engine: real HTTP, scripted speeds and faults."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from unittest.mock import patch
@@ -9,6 +9,7 @@ from unittest.mock import patch
 import pytest
 
 from launchers.engines.engine import Recount, SlotDrafts
+from launchers.engines.llamacpp import LlamaCpp
 from launchers.fake import FakeEngine
 from launchers.fake_server import Fault
 from launchers.launcher import Endpoint
@@ -183,10 +184,23 @@ CELL = Cell("chat", "closed(1)")
 def test_counters_are_compared_with_what_the_replies_say(
     told: dict[str, float], stopped_at_ratio: float | None, state: AcceptanceState
 ) -> None:
-    arm = Arm(POINT, "arm", 40, stopped_at_ratio=stopped_at_ratio)
+    arm = Arm(POINT, "arm", 40, LlamaCpp().counted_in_reply, stopped_at_ratio=stopped_at_ratio)
     requests = (request(output_tokens=700, engine_stats=told), request(output_tokens=200))
     arm.turns[CELL] = [Turn(requests, 2.0, SpecCounters(200, 1000, 500), Telemetry(2.0))]
     assert arm.record().measurements[0].acceptance.state is state
+
+
+def test_replies_are_the_source_where_the_server_has_no_counters() -> None:
+    def counted(stats: Mapping[str, float]) -> SpecCounters | None:
+        return SpecCounters(int(stats["verify"]), 300, 150) if "verify" in stats else None
+
+    arm = Arm(POINT, "arm", 40, counted)
+    requests = [request(str(i), output_tokens=250, engine_stats={"verify": 100.0}) for i in range(2)]
+    arm.turns[CELL] = [Turn((*requests, request("c", output_tokens=10)), 2.0, None, Telemetry(2.0))]
+    acceptance = arm.record().measurements[0].acceptance
+    assert acceptance.state is AcceptanceState.MEASURED
+    assert acceptance.source == "the replies"
+    assert acceptance.counters == SpecCounters(200, 600, 300)
 
 
 @pytest.mark.parametrize("pairing", ["adjacent", "together"])

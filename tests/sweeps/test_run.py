@@ -1,17 +1,23 @@
 """Whole sweeps on the stand-in engine, and what their folder says afterwards."""
 
+import math
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from analysis.verdict import AnswerKind
+from launchers.engines.engine import ReadBack, Served
+from launchers.fake import FakeEngine
+from launchers.launcher import Endpoint
 from results.errors import MeasurementInvalid, UsageError
-from results.records import BASELINE, Phase, Point, Trial, TrialState, Verdict, VerdictKind
+from results.records import BASELINE, Phase, Point, Rewrite, Trial, TrialState, Verdict, VerdictKind
 from results.store import RunFolder
 from sweeps.outcome import EXIT_CODES, read_run
 from sweeps.prepare import Plan, prepare
 from sweeps.run import claim, run_sweep
+from sweeps.space import Rules
 from sweeps.sweep import Sweep
 
 SPACE = {"fake-ngram": {"n": [2, 4], "m": [8]}}
@@ -180,3 +186,86 @@ def test_random_tokens_mark_the_verdict(tmp_path: Path) -> None:
 def test_reading_what_is_no_run_says_so(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="no run folder"):
         read_run(RunFolder(tmp_path))
+
+
+STRICT = Rules()
+
+
+class Rewriting(FakeEngine):
+    """A server that drafts 8 tokens at most, whatever it is asked for."""
+
+    def read_back(self, endpoint: Endpoint, point: Point, served: Served) -> ReadBack:
+        back = super().read_back(endpoint, point, served)
+        if int(point.knobs.get("m", 0)) <= 8:
+            return back
+        rewrites = (Rewrite("m", point.knobs["m"], 8),)
+        return replace(back, rewrites=rewrites, point=Point(point.method, {**point.knobs, "m": 8}))
+
+
+class Lossy(FakeEngine):
+    """Long drafts are fast here, and accepted although they are wrong."""
+
+    def lossy(self, point: Point, served: Served) -> str:
+        return "drafts of 16 are accepted unseen" if point.knobs.get("m") == 16 else ""
+
+
+def run_with(
+    engine: FakeEngine, tmp_path: Path, rules: Rules = STRICT, **changes: object
+) -> tuple[Recorder, RunFolder]:
+    recorder, folder, planned = Recorder(), RunFolder(tmp_path / "run"), plan(**changes)
+    space = replace(planned.space, engine=engine, rules=rules)
+    run_sweep(replace(planned, engine=engine, space=space), folder, recorder, recorder.stopped)
+    return recorder, folder
+
+
+def test_a_rewritten_point_is_filed_under_what_was_in_effect(tmp_path: Path) -> None:
+    space = {"fake-ngram": {"n": [4], "m": [16, 32]}}
+    recorder, folder = run_with(Rewriting(), tmp_path, space=space)
+    rewritten = folder.trials()[1]
+    assert rewritten.point == Point("fake-ngram", {"n": 4, "m": 8})
+    assert rewritten.asked is not None
+    assert rewritten.asked.knobs["m"] in (16, 32)
+    assert rewritten.label.startswith("fake-ngram m=8 n=4 (asked for fake-ngram m=")
+    assert len(recorder.trials) == 2  # both were asked for, neither twice
+    assert folder.blocks()[0].candidates[0].rewrites == (Rewrite("m", rewritten.asked.knobs["m"], 8),)
+    report, _ = read_run(folder)
+    assert [v.point.label for v in report.verdicts] == [
+        "fake-ngram m=8 n=4"
+    ]  # one finalist, launched as such
+
+
+def test_a_lossy_point_is_left_out_or_labelled_and_never_wins(tmp_path: Path) -> None:
+    space = {"fake-ngram": {"n": [4], "m": [4, 16]}}
+
+    def speed(point: Point, _: str) -> float:
+        return 300.0 + 20.0 * int(point.knobs.get("m", 0))
+
+    _, folder = run_with(Lossy(speed), tmp_path / "without", space=space)
+    assert [t.point.label for t in folder.trials()[1:]] == ["fake-ngram m=4 n=4"]
+    _, folder = run_with(Lossy(speed), tmp_path / "with", Rules(allow_lossy=True), space=space)
+    assert {t.label for t in folder.trials()[1:]} == {"fake-ngram m=4 n=4", "fake-ngram m=16 n=4 LOSSY"}
+    report, _ = read_run(folder)
+    assert report.winner is not None
+    assert report.winner.point.knobs["m"] == 4
+
+
+def test_the_baseline_is_tuned_over_shared_settings_before_the_search(tmp_path: Path) -> None:
+    def speed(point: Point, _: str) -> float:
+        return (400.0 if point.is_baseline else 450.0) * (1.5 if point.knobs.get("--batch") == 8 else 1.0)
+
+    space = {"fake-ngram": {"n": [4], "m": [8]}}
+    recorder, folder = run_with(FakeEngine(speed), tmp_path, space=space, shared={"--batch": [4, 8]})
+    tuned = Point("none", {"--batch": 8})
+    assert [t.point.label for t in folder.trials()[1:3]] == ["none --batch=4", "none --batch=8"]
+    assert folder.read_json("baseline.json") == {"method": "none", "knobs": {"--batch": 8}}
+    assert {b.compared_with.label for b in folder.blocks()[2:]} == {tuned.label}
+    report, code = read_run(folder)
+    assert code == 0
+    assert report.winner is not None
+    assert report.winner.point == Point("fake-ngram", {"n": 4, "m": 8, "--batch": 8})
+    assert report.winner.effect is not None
+    assert 1.05 < math.exp(report.winner.effect.log_ratio) < 1.2  # 1.69 against a straw man
+    before = folder.blocks()
+    run_with(FakeEngine(speed), tmp_path, space=space, shared={"--batch": [4, 8]})
+    assert folder.blocks() == before
+    assert any("none --batch=8" in note for note in recorder.notes)

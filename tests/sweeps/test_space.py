@@ -1,11 +1,13 @@
 """The Space holds canonical, legal Points only, each once."""
 
+from dataclasses import replace
+
 import pytest
 
 from results.errors import UsageError
 from results.records import Point
-from sweeps.space import Space, build_space, iter_start_points
-from sweeps.sweep import Range
+from sweeps.space import Rules, Space, baseline_space, build_space, iter_start_points
+from sweeps.sweep import KnobSpec, Range
 from tests.knobs_engine import SERVED, knobs_engine
 
 
@@ -38,7 +40,10 @@ def test_an_empty_space_means_every_method() -> None:
         ({"tree": {"steps": [2.5]}}, "tree.steps: 2.5 is not a whole number"),
         ({"tree": {"steps": []}}, "tree.steps: no value given"),
         ({"lookup": {"kind": ["other"]}}, "lookup.kind: 'other' is not one of plain, fuzzy"),
-        ({"tree": {"steps": [5], "topk": [4], "draft": [4]}}, "no legal Point in it: draft (4) must be"),
+        ({"tree": {"steps": [5], "topk": [4], "draft": [4]}}, "steps=5 is in no legal Point: draft (4) must"),
+        ({"tree": {"steps": [3, 5], "topk": [4], "draft": [4]}}, "steps=5 is in no legal Point: draft (4)"),
+        ({"lookup": {"loose": [False, True]}}, "loose=True is in no legal Point: lookup kind=plain"),
+        ({"lookup": {"loose": True}}, "loose takes near misses; set `allow_lossy: true`"),
         ({"tree": {k: Range(low=1, high=5000) for k in ("steps", "topk")}}, "outside the engine's range"),
     ],
 )
@@ -72,3 +77,48 @@ def test_neighbours_of_a_dead_knob_still_exist() -> None:
 def test_starting_points_are_moved_into_the_space() -> None:
     found = space({"tree": {"steps": [2, 5]}, "lookup": {"n": [4, 8]}})
     assert [p.label for p in iter_start_points(found)] == ["tree steps=2 topk=1", "lookup kind=plain n=4"]
+
+
+def test_an_optional_knob_is_no_part_of_a_point_at_its_default() -> None:
+    found = build_space(
+        knobs_engine(), SERVED, {"lookup": {"loose": [False, True]}}, rules=Rules(allow_lossy=True)
+    )
+    points = [*found.points.values()]
+    assert {p.knobs.get("loose") for p in points} == {None, True}
+    plain = Point("lookup", {"n": 4, "kind": "plain"})
+    assert "lookup kind=plain loose=True n=4" in {p.label for p in found.neighbours(plain)}
+    assert found.parameters(plain)["lookup.loose"] is False
+
+
+def test_ignored_rules_let_illegal_points_through() -> None:
+    wanted: dict[str, dict[str, KnobSpec]] = {"tree": {"steps": [5], "topk": [4], "draft": [4]}}
+    found = build_space(knobs_engine(), SERVED, wanted, rules=Rules(ignored=True))
+    assert [p.label for p in found.points.values()] == ["tree draft=4 steps=5 topk=4"]
+
+
+def test_shared_settings_are_knobs_of_every_method_and_of_the_baseline() -> None:
+    served = replace(SERVED, args={"batch": 8})
+    wanted: dict[str, dict[str, KnobSpec]] = {
+        "tree": {"steps": [1, 2], "topk": 1},
+        "lookup": {"n": 4, "kind": "plain"},
+    }
+    found = build_space(knobs_engine(), served, wanted, {"batch": [8, 16, 32]})
+    assert {p.label for p in found.points.values()} == {
+        f"{method} {batch}{knobs}"
+        for method, knobs in (
+            ("tree", "steps=1 topk=1"),
+            ("tree", "steps=2 topk=1"),
+            ("lookup", "kind=plain n=4"),
+        )
+        for batch in ("", "--batch=16 ", "--batch=32 ")
+    }
+    without = baseline_space(found)
+    assert without is not None
+    assert {p.label for p in without.points.values()} == {"none", "none --batch=16", "none --batch=32"}
+    assert all(p.is_baseline for p in without.points.values())
+
+
+def test_shared_settings_are_checked_as_arguments_are() -> None:
+    with pytest.raises(UsageError, match="--nonsense=1 is in no legal Point: no flag --nonsense"):
+        build_space(knobs_engine(), SERVED, {}, {"--nonsense": [1]})
+    assert baseline_space(build_space(knobs_engine(), SERVED, {})) is None

@@ -210,7 +210,26 @@ def test_broken_utf8_and_lone_surrogates_give_text_that_can_be_written() -> None
 def test_timings_of_the_last_event_are_engine_stats() -> None:
     timings = {"draft_n": 8, "draft_n_accepted": 6, "predicted_ms": 1.5, "name": "x", "ok": True, "v": [1]}
     parser = parse(data({**delta(content="a"), "timings": {"draft_n": 1}}), data({"timings": timings}))
-    assert parser.engine_stats == {"draft_n": 8.0, "draft_n_accepted": 6.0, "predicted_ms": 1.5}
+    assert parser.engine_stats == {"draft_n": 8.0, "draft_n_accepted": 6.0, "predicted_ms": 1.5, "v.0": 1.0}
+
+
+def test_what_sglang_and_vllm_say_of_a_request_is_kept_by_its_path() -> None:
+    sglext = {"spec_tokens_details": {"verify_ct": 22, "histogram": [3, 19], "rate": None}}
+    metrics = {"speculative_decoding": {"num_drafts": 5, "acceptance_rate": 0.5}}
+    usage = {"prompt_tokens": 9, "completion_tokens": 4, "prompt_tokens_details": {"cached_tokens": 3}}
+    parser = parse(
+        data({**delta(content="a"), "sglext": None}),
+        data({"choices": [], "sglext": sglext, "metrics": metrics, "usage": usage}),
+    )
+    assert parser.engine_stats == {
+        "cache_n": 3.0,
+        "sglext.spec_tokens_details.verify_ct": 22.0,
+        "sglext.spec_tokens_details.histogram.0": 3.0,
+        "sglext.spec_tokens_details.histogram.1": 19.0,
+        "metrics.speculative_decoding.num_drafts": 5.0,
+        "metrics.speculative_decoding.acceptance_rate": 0.5,
+    }
+    assert parser.error is None
 
 
 def test_error_text_finds_the_message_and_one_line_is_one_line() -> None:

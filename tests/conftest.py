@@ -1,0 +1,7 @@
+"""Settings of all tests."""
+
+from hypothesis import settings
+
+# How long an example takes says more of the machine than of the code.
+settings.register_profile("tuner", deadline=None)
+settings.load_profile("tuner")
