@@ -143,7 +143,9 @@ class Sweep(_Model):
     """The whole sweep file."""
 
     name: Name = Field(default="sweep", description="names the run folder runs/NAME")
-    engine: Literal["llamacpp", "fake"] = Field(default="llamacpp", description="the inference engine")
+    engine: Literal["llamacpp", "sglang", "vllm", "fake"] = Field(
+        default="llamacpp", description="the inference engine"
+    )
     server: str = Field(
         default="embedded", description="embedded: llama.cpp inside Python; or the path of a llama-server"
     )
