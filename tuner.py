@@ -46,6 +46,15 @@ RunArgument = Annotated[Path, typer.Argument(metavar="RUN", help="A run folder, 
 @app.command()
 def init(
     file: Annotated[Path, typer.Argument(help="Where to write it.")] = Path("sweep.yaml"),
+    command: Annotated[
+        str | None,
+        typer.Option(
+            "--from",
+            metavar="COMMAND",
+            help="Make it from the command that starts your SGLang, vLLM or llama-server today: the command"
+            " in quotes, a file that holds it, or - for stdin. It is read, never run.",
+        ),
+    ] = None,
     force: Annotated[bool, typer.Option("--force", help="Overwrite an existing file.")] = False,
 ) -> None:
     """Write a commented sweep file to start from."""
@@ -53,11 +62,47 @@ def init(
 
     if file.exists() and not force:
         raise UsageError(f"{file} exists: choose another name, or --force to overwrite it")
+    notes: Sequence[str] = ()
+    if command is None:
+        text = (files("sweeps") / "starter.yaml").read_text()
+    else:
+        text, notes = _from_command(command, file)
     try:
-        file.write_text((files("sweeps") / "starter.yaml").read_text())
+        file.write_text(text, encoding="utf-8")
     except OSError as error:
         raise UsageError(f"cannot write {file}: {error.strerror}") from error
+    for note in notes:
+        _say(f"- {note}")
     _say(f"Wrote {file}. Look at it, then: tuner sweep {file} --dry-run")
+
+
+def _from_command(command: str, file: Path) -> tuple[str, Sequence[str]]:
+    """The sweep file that a launch command describes, and what to know about it."""
+    import os
+
+    from sweeps.draft_file import sweep_file
+    from sweeps.from_command import draft_sweep
+    from sweeps.sweep import parse_sweep
+
+    variables = {name: os.environ[name] for name in ("HOME", "USER", "PWD") if name in os.environ}
+    draft = draft_sweep(_command_text(command), variables)
+    text = sweep_file(draft, str(file))
+    parse_sweep(text, where=str(file))
+    return text, draft.notes
+
+
+def _command_text(command: str) -> str:
+    """The command itself, or what `-`, `@FILE` or the name of a file holds."""
+    if command == "-":
+        return sys.stdin.read()
+    named = command.removeprefix("@")
+    try:
+        if command.startswith("@") or Path(named).is_file():
+            return Path(named).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError, ValueError) as error:
+        if command.startswith("@"):
+            raise UsageError(f"cannot read {named}: {getattr(error, 'strerror', None) or error}") from error
+    return command  # also when it is far too long for the name of a file
 
 
 @app.command()

@@ -1,5 +1,6 @@
 """The command line: exit codes, messages, and that nothing heavy is loaded for help."""
 
+import io
 import json
 import subprocess
 import sys
@@ -8,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import tuner
-from sweeps.sweep import json_schema
+from sweeps.sweep import json_schema, parse_sweep
 
 ROOT = Path(__file__).parents[1]
 QUICK = """
@@ -69,6 +70,45 @@ def test_init_writes_a_file_that_is_valid(tmp_path: Path, capsys: pytest.Capture
         capsys, "sweep", file, "--dry-run", "--set", "engine=fake", "--set", "args={}", "--set", "space={}"
     )
     assert "canonical points" in output
+
+
+COMMAND = "vllm serve some/model -tp 2 --api-key PLANTED-KEY --spec-method ngram --spec-tokens 3"
+
+
+@pytest.mark.parametrize("source", ["words", "file", "@file", "stdin"])
+def test_init_from_a_launch_command(
+    source: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    script, file = tmp_path / "serve.sh", tmp_path / "new.yaml"
+    script.write_text(f"#!/bin/sh\nexec {COMMAND}\n")
+    monkeypatch.setattr("sys.stdin", io.StringIO(COMMAND))
+    given = {"words": COMMAND, "file": str(script), "@file": f"@{script}", "stdin": "-"}[source]
+    output = _output(capsys, "init", file, "--from", given)
+    sweep = parse_sweep(file.read_text())
+    assert (sweep.engine, sweep.model, sweep.args) == ("vllm", "some/model", {"tensor-parallel-size": 2})
+    assert sweep.space == {"ngram": {"num_speculative_tokens": [1, 2, 3, 4, 5]}}
+    assert "- --api-key holds a secret" in output
+    assert "PLANTED-KEY" not in output + file.read_text()
+
+
+@pytest.mark.parametrize(
+    ("command", "message"),
+    [
+        ("ollama serve", "the command runs 'ollama'"),
+        ("@/nowhere/serve.sh", "cannot read"),
+        ("vllm serve 'm", "closed"),
+    ],
+)
+def test_init_from_what_is_not_understood_writes_nothing(
+    command: str, message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "new.yaml"
+    assert message in refused(capsys, "init", file, "--from", command)
+    assert not file.exists()
+    file.write_text("mine")
+    assert "exists" in refused(capsys, "init", file, "--from", COMMAND)
+    refused(capsys, "init", file, "--from", command, "--force")
+    assert file.read_text() == "mine"
 
 
 def test_dry_run_starts_nothing(sweep_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

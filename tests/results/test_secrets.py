@@ -2,15 +2,24 @@
 
 import pytest
 
-from results.secrets import is_secret, masked
+from results.secrets import is_secret, looks_secret, masked
 
 
-@pytest.mark.parametrize("name", ["HF_TOKEN", "--api-key", "hf-token", "AWS_SECRET_ACCESS_KEY", "DB_PASSWD"])
+@pytest.mark.parametrize(
+    "name", ["HF_TOKEN", "--api-key", "hf-token", "AWS_SECRET_ACCESS_KEY", "DB_PASSWD", "AUTH_TOKENS"]
+)
 def test_secret_names(name: str) -> None:
     assert is_secret(name)
 
 
-@pytest.mark.parametrize("name", ["--ctx-size", "max-num-batched-tokens", "tokenizer", "NCCL_PROTO"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("--ctx-size", "max-num-batched-tokens", "tokenizer", "tokenizer-mode", "TOKENIZERS_PARALLELISM"),
+        *("speculative-token-map", "eos_token_id", "long-prefill-token-threshold", "NCCL_PROTO"),
+        *("SGLANG_DEEPEP_NUM_MAX_DISPATCH_TOKENS_PER_RANK", "bucket-time-to-first-token"),
+    ],
+)
 def test_harmless_names(name: str) -> None:
     assert not is_secret(name)
 
@@ -18,3 +27,19 @@ def test_harmless_names(name: str) -> None:
 def test_values_of_secret_flags_are_masked() -> None:
     argv = ("server", "--api-key", "planted", "--hf-token=planted", "--port", "80")
     assert masked(argv) == ("server", "--api-key", "<secret>", "--hf-token=<secret>", "--port", "80")
+
+
+@pytest.mark.parametrize(
+    "value",
+    ["hf_" + "a1B2" * 8, "sk-proj-" + "a1B2" * 6, "ghp_" + "a1B2" * 9, "http://me:pw@proxy:80", "Bearer x"],
+)
+def test_values_that_look_like_secrets(value: str) -> None:
+    assert looks_secret(value)
+    assert looks_secret(f"x={value} y")
+
+
+@pytest.mark.parametrize(
+    "value", ["meta-llama/Llama-3", "/models/hf_llama_8b", "http://host:80/v1", "risk-free"]
+)
+def test_values_that_do_not(value: str) -> None:
+    assert not looks_secret(value)
