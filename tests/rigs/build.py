@@ -107,7 +107,7 @@ def _wanted(name: str) -> dict[str, str]:
     pieces = [path for path in sorted((folder / "site").rglob("*")) if "__pycache__" not in path.parts]
     return {
         "packages": _digest([folder / "recipe.toml", folder / "constraints.txt"])
-        + f" {sys.version_info[:2]}",
+        + f"-python{sys.version_info.major}.{sys.version_info.minor}",
         "site": _digest(pieces),
     }
 
