@@ -58,18 +58,26 @@ def _install(name: str, venv: Path) -> None:
     steps = _recipe(name)["steps"]
     for number, step in enumerate(steps, 1):
         began = time.monotonic()
-        subprocess.run([venv / "bin/python", "-m", "pip", *_pip_arguments(name, step)], check=True)
+        command: list[str | Path] = [venv / "bin/python", "-m", "pip", *_pip_arguments(name, step)]
+        subprocess.run(command, check=True, env={**os.environ, "PATH": f"{venv}/bin:{os.environ['PATH']}"})
         print(f"{venv.name}: step {number} of {len(steps)} took {time.monotonic() - began:.0f} s", flush=True)
 
 
 def _pip_arguments(name: str, step: dict[str, list[str]]) -> list[str]:
-    """A step holds one of `install`, `install_no_deps` and `uninstall`: a list of pip requirements."""
+    """A step is one of `install`, `install_no_deps`, `compile`, `uninstall`, with its pip requirements.
+
+    `compile` builds from source with what earlier steps installed, however old a torch the source asks for.
+    """
     ((kind, packages),) = step.items()
     if kind == "uninstall":
         return ["uninstall", "--quiet", "--yes", *packages]
     constraints = RECIPES / name / "constraints.txt"
     pins = ["--constraint", str(constraints)] if constraints.exists() else []
-    no_deps = {"install": [], "install_no_deps": ["--no-deps"]}[kind]
+    no_deps = {
+        "install": [],
+        "install_no_deps": ["--no-deps"],
+        "compile": ["--no-deps", "--no-build-isolation"],
+    }[kind]
     return ["install", "-qq", "--disable-pip-version-check", *no_deps, *pins, *packages]
 
 
