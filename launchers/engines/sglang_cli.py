@@ -101,10 +101,12 @@ def _knobs(algorithm: str, flags: Mapping[str, KnobValue]) -> dict[str, tuple[in
     for flag, value in flags.items():
         if algorithm != "NGRAM" and flag in TREE:
             knob, rungs, reach = TREE[flag]
-            found[knob] = (whole(f"--{flag}", value), around(whole(f"--{flag}", value), rungs, reach))
+            given = whole(f"--{flag}", value)
+            chain = (1,) if knob == "topk" and given > 2 else ()  # often the best, however wide the tree was
+            found[knob] = (given, tuple(dict.fromkeys([*chain, *around(given, rungs, reach)])))
         elif algorithm == "NGRAM" and _is_knob(flag, value) and _is_read(flag, algorithm):
-            given = number(f"--{flag}", value)
-            found[_ngram_knob(flag)] = (given, around(given, DOUBLINGS, 1))
+            amount = number(f"--{flag}", value)
+            found[_ngram_knob(flag)] = (amount, around(amount, DOUBLINGS, 1))
     return found
 
 
