@@ -17,7 +17,7 @@ test: .venv/dev
 
 # Real engines for the tests marked `rig`, each in a venv under ~/.cache/tuner/rigs ($TUNER_RIGS); minutes once.
 rigs: .venv/python
-	$(BIN)/python -m tests.rigs.build sglang
+	$(BIN)/python -m tests.rigs.build
 
 format: .venv/dev
 	$(BIN)/ruff check --fix .
