@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
-.PHONY: sweep test format clean
+.PHONY: sweep test rigs format clean
 
 sweep: .venv/embedded
 	$(BIN)/tuner sweep examples/embedded.yaml
@@ -14,6 +14,10 @@ test: .venv/dev
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/python -m pytest
+
+# Real engines for the tests marked `rig`, each in a venv under ~/.cache/tuner/rigs ($TUNER_RIGS); minutes once.
+rigs: .venv/python
+	$(BIN)/python -m tests.rigs.build
 
 format: .venv/dev
 	$(BIN)/ruff check --fix .

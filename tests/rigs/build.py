@@ -1,6 +1,6 @@
 """Builds the rigs: one venv per real engine, in which it serves on a CPU without root.
 
-    python -m tests.rigs.build sglang vllm
+    python -m tests.rigs.build [name ...]      all of them without a name
 
 A rig is the folder `tests/rigs/<name>/`: `recipe.toml` (the engine's version and the ordered pip steps),
 an optional `constraints.txt` (the exact version of everything those steps pull in) and an optional `site/`,
@@ -137,6 +137,6 @@ def _lock(venv: Path) -> Iterator[None]:
 
 
 if __name__ == "__main__":
-    for rig in sys.argv[1:]:
+    for rig in sys.argv[1:] or sorted(recipe.parent.name for recipe in RECIPES.glob("*/recipe.toml")):
         build(rig)
         print(f"{_venv(rig)} is up to date")

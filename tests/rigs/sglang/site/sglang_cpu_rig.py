@@ -17,7 +17,8 @@ def repair_torchvision() -> None:
 
     They are defined when torchvision is first imported, not at once: importing torch takes seconds.
     """
-    sys.meta_path.insert(0, _BeforeTorchvision())
+    if not any(isinstance(finder, _BeforeTorchvision) for finder in sys.meta_path):  # a venv reads .pth twice
+        sys.meta_path.insert(0, _BeforeTorchvision())
 
 
 class _BeforeTorchvision(MetaPathFinder):

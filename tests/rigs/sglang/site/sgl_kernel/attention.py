@@ -32,10 +32,10 @@ def decode_attention_cpu(
     """One new token per sequence: writes its key and value, then attends to all of the sequence."""
     _refuse(k_scale, v_scale, logit_cap, is_cross_attn, sliding_window_size, sinks)
     if key is not None and value is not None:
-        k_buffer[loc] = key.view(-1, *k_buffer.shape[1:])
-        v_buffer[loc] = value.view(-1, *v_buffer.shape[1:])
-    slots, visible = _decode_slots(req_to_token, req_pool_indices, seq_lens)
-    output.copy_(_attend(query[:, None], k_buffer[slots], v_buffer[slots], visible, sm_scale)[:, 0])
+        k_buffer.index_copy_(0, loc, key.view(-1, *k_buffer.shape[1:]))
+        v_buffer.index_copy_(0, loc, value.view(-1, *v_buffer.shape[1:]))
+    table = req_to_token, req_pool_indices, seq_lens
+    output.copy_(_attend(query[:, None], k_buffer, v_buffer, table, None, sm_scale)[:, 0])
 
 
 def extend_attention_cpu(
@@ -66,43 +66,56 @@ def extend_attention_cpu(
     _refuse(k_scale, v_scale, logit_cap, is_cross_attn, sliding_window_size, sinks)
     if not is_causal:
         raise NotImplementedError("attention that is not causal")
-    starts, counts = extend_start_loc.tolist(), extend_seq_lens.tolist()
-    rows = zip(req_pool_indices.tolist(), seq_lens.tolist(), starts, counts, strict=True)
-    for index, (request, length, start, count) in enumerate(rows):
-        slots = req_to_token[request, :length]
-        tree = None if tree_mask is None else tree_mask.view(-1, count, count)[index]
-        visible = _extend_visible(length, count, tree)
-        new = slice(start, start + count)
-        o_extend[new] = _attend(
-            q_extend[None, new], k_buffer[slots][None], v_buffer[slots][None], visible, sm_scale
-        )[0]
+    counts = extend_seq_lens.tolist()
+    groups = [slice(None)] if len(set(counts)) == 1 else [slice(row, row + 1) for row in range(len(counts))]
+    start = 0  # SGLang lays the sequences one after another, in the order of extend_start_loc
+    for rows in groups:
+        count = counts[rows][0]
+        end = start + sum(counts[rows])
+        query = q_extend[start:end].unflatten(0, (-1, count))
+        tree = None if tree_mask is None else tree_mask.view(-1, count, count)[rows]
+        table = req_to_token, req_pool_indices[rows], seq_lens[rows]
+        o_extend[start:end] = _attend(query, k_buffer, v_buffer, table, tree, sm_scale).flatten(0, 1)
+        start = end
 
 
-def _decode_slots(req_to_token: Tensor, requests: Tensor, seq_lens: Tensor) -> tuple[Tensor, Tensor | None]:
-    """The slots [B, L] of each sequence, and the mask [B, 1, 1, L] where lengths differ (else None)."""
-    lengths = seq_lens.tolist()
-    longest = max(lengths)
-    slots = req_to_token[requests, :longest]
-    if min(lengths) == longest:
-        return slots, None
-    return slots, (torch.arange(longest) < seq_lens[:, None])[:, None, None]
+def _attend(
+    query: Tensor,  # [B, q, H, D]: the last q tokens of each sequence
+    k_buffer: Tensor,  # [P, G, D]
+    v_buffer: Tensor,  # [P, G, D]
+    table: tuple[Tensor, Tensor, Tensor],  # req_to_token [requests, max length], its rows [B], lengths [B]
+    tree: Tensor | None,  # [B, q, q]
+    scale: float,
+) -> Tensor:  # [B, q, H, D]
+    """One call for all sequences, the shorter ones padded with slots that the mask hides."""
+    req_to_token, rows, lengths = table
+    longest = int(lengths.max())
+    slots = req_to_token[:, :longest].index_select(0, rows).flatten()
+    # index_select, not [slots]: ten times as fast here, and attention is most of what this rig adds to a step
+    keys, values = (
+        buffer.index_select(0, slots).view(len(rows), longest, *buffer.shape[1:]).transpose(1, 2)
+        for buffer in (k_buffer, v_buffer)
+    )
+    visible = _visible(lengths, longest, query.shape[1], tree)
+    grouped = query.shape[2] != k_buffer.shape[1]
+    return scaled_dot_product_attention(
+        query.transpose(1, 2), keys, values, visible, scale=scale, enable_gqa=grouped
+    ).transpose(1, 2)
 
 
-def _extend_visible(length: int, count: int, tree: Tensor | None) -> Tensor | None:
-    """Which of `length` tokens each of the last `count` sees, [count, length]; None: all."""
-    if count == 1 and tree is None:
+def _visible(lengths: Tensor, longest: int, count: int, tree: Tensor | None) -> Tensor | None:
+    """Which tokens each of the last `count` sees: [B, 1, count, longest] bool; None: all of them."""
+    shortest = int(lengths.min())
+    if count == 1 and shortest == longest:
         return None
-    visible = torch.ones(count, length, dtype=torch.bool)
-    visible[:, length - count :] = visible.new_ones(count, count).tril() if tree is None else tree
-    return visible
-
-
-def _attend(query: Tensor, keys: Tensor, values: Tensor, visible: Tensor | None, scale: float) -> Tensor:
-    """query [B, q, H, D], keys and values [B, L, G, D], visible broadcast to [B, H, q, L] -> [B, q, H, D]."""
-    heads_first = [tensor.transpose(1, 2) for tensor in (query, keys, values)]
-    grouped = query.shape[2] != keys.shape[2]
-    attended = scaled_dot_product_attention(*heads_first, visible, scale=scale, enable_gqa=grouped)
-    return attended.transpose(1, 2)
+    position = torch.arange(longest)
+    first_new = (lengths - count)[:, None, None]
+    if tree is None:
+        return (position <= first_new + torch.arange(count)[:, None])[:, None]
+    visible = (position < first_new).repeat(1, count, 1)
+    for row, length in enumerate(lengths.tolist()):
+        visible[row, :, length - count : length] = tree[row]
+    return visible[:, None]
 
 
 def _refuse(
