@@ -169,11 +169,13 @@ def _target_attention(
     query, key, value = _project(weights, prefix, normed, rotation)
     cache.keys = [torch.cat([*cache.keys, key], dim=2)]
     cache.values = [torch.cat([*cache.values, value], dim=2)]
-    keys, values = _for_each_head(cache.keys[0]), _for_each_head(cache.values[0])
+    keys, values = cache.keys[0], cache.values[0]
     fresh, seen = query.shape[2], keys.shape[2]
     future = torch.full((fresh, seen), float("-inf"), dtype=query.dtype).triu(1 + seen - fresh)
-    scores = (query * HEAD_DIM**-0.5) @ keys.transpose(-1, -2)
-    mixed = (scores + future).softmax(-1).to(values.dtype) @ values
+    grouped = (query * HEAD_DIM**-0.5).unflatten(1, (KV_HEADS, -1)).flatten(2, 3)  # no copies of the keys
+    scores = (grouped @ keys.transpose(-1, -2)).unflatten(2, (-1, fresh))
+    probabilities = (scores + future).softmax(-1).to(values.dtype).flatten(2, 3)
+    mixed = (probabilities @ values).unflatten(2, (-1, fresh)).flatten(1, 2)
     return _join(weights, prefix, mixed)
 
 
