@@ -49,7 +49,7 @@ PROBE = Path(__file__).with_name("vllm_probe.py")
 RUNNING, WAITING = "vllm:num_requests_running", "vllm:num_requests_waiting"
 PER_REQUEST = "--per-request-spec-decode-metrics"
 # Set by the tool itself: never by the user's fixed arguments.
-OURS = {"--model", "--host", "--port", "--uds", PER_REQUEST, "--disable-log-stats"}
+OURS = {"--model", "--host", "--port", "--uds", "--config", PER_REQUEST, "--disable-log-stats"}
 SPACE = {FLAG, "--spec-method", "--spec-model", "--spec-tokens"}
 
 

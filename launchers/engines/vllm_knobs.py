@@ -266,7 +266,10 @@ def _schedule_rule(knobs: Knobs) -> str | None:
     text, most = knobs.get("tokens_per_batch_size"), knobs.get("num_speculative_tokens")
     if not text:
         return None
-    longest = max(step.tokens for step in schedule.parse(str(text)))
+    try:
+        longest = max(step.tokens for step in schedule.parse(str(text)))
+    except UsageError as error:
+        return f"a tokens_per_batch_size that covers every batch size: {error}"
     if longest > most:  # type: ignore[operator]
         return (
             f"no draft in tokens_per_batch_size longer than num_speculative_tokens (vLLM cuts it): "

@@ -8,14 +8,13 @@ from results.reasons import Reason
 
 # In front of a line, in any order and number.
 PREFIXES = (
-    r"\x1b\[[\d;]*m",  # colours
     r"\d{4}-\d\d-\d\d[T ][\d:.,]+(?:Z|[+-][\d:]+)?\s+",  # a container's time
     r"\[rank\d+\]:\s?",
     r"\([\w .:-]+? pid=\d+(?:, ip=[\d.]+)?\)\s?",  # `(EngineCore_DP0 pid=12)`, `(Worker_TP1 pid=13)`
     r"(?:DEBUG|INFO|WARNING|ERROR|CRITICAL) [\d-]+ [\d:.]+ \[[^\]]+\]\s?",  # `ERROR 11-30 03:26:07 [a.py:9]`
 )
 PREFIX = re.compile(f"^(?:{'|'.join(PREFIXES)})+")
-COLOUR = re.compile(PREFIXES[0])
+COLOUR = re.compile(r"\x1b\[[\d;]*m")
 # `torch.OutOfMemoryError: CUDA out of memory. ...`, `AssertionError`
 EXCEPTION = re.compile(r"^(?:[A-Za-z_]\w*\.)*\w*(?:Error|Exception|Failure|Exit)\b(?:: .*|:?$)")
 # Exceptions that only pass on that something else failed.
@@ -90,7 +89,7 @@ DETAIL_ENDS = re.compile(r" \[type=|, input_value=")
 
 def lines_of(log: str) -> list[str]:
     """The lines without colours, times, processes and loggers."""
-    return [COLOUR.sub("", PREFIX.sub("", line)).rstrip() for line in log.splitlines()]
+    return [PREFIX.sub("", COLOUR.sub("", line)).rstrip() for line in log.splitlines()]
 
 
 def cause_from_log(log: str, exit_code: int | None, *, ready: bool) -> tuple[Reason, str]:
