@@ -301,8 +301,8 @@ INIT_FAILED = (
             "KV cache",
         ),
         (
-            "ValueError: The model's max seq len (131072) is larger than the maximum number of tokens that can "
-            "be stored in KV cache (24528).",
+            "ValueError: The model's max seq len (131072) is larger than the maximum number of tokens that "
+            "can be stored in KV cache (24528).",
             "KV cache",
         ),
         (
