@@ -13,9 +13,17 @@ from launchers.engines.engine import Knob, ReadBack, Recount, Served, SlotDrafts
 from launchers.engines.http import ask, get_json, is_ok, post_json
 from launchers.engines.model_folder import find_model_folder, folder_identity
 from launchers.engines.probe import find_python, probe
-from launchers.engines.prometheus import fetch_samples, total
 from launchers.engines.vllm_config import FLAG, SPACE_KEYS, config_of, offered, split
-from launchers.engines.vllm_counters import counted_in_reply, counters_of, drafts_by_engine
+from launchers.engines.vllm_counters import (
+    FAMILY,
+    RUNNING,
+    WAITING,
+    admission_of,
+    counted_in_reply,
+    counters_of,
+    drafts_by_engine,
+    fetch,
+)
 from launchers.engines.vllm_effective import (
     SPECULATIVE,
     compare_flags,
@@ -42,11 +50,10 @@ from launchers.launcher import Endpoint
 from launchers.port import LOOPBACK
 from results.errors import MeasurementInvalid, UsageError
 from results.reasons import Reason
-from results.records import KnobValue, Point, SpecCounters
+from results.records import BASELINE, KnobValue, Point, SpecCounters
 
 DEFAULT_PYTHON = "python3"
 PROBE = Path(__file__).with_name("vllm_probe.py")
-RUNNING, WAITING = "vllm:num_requests_running", "vllm:num_requests_waiting"
 PER_REQUEST = "--per-request-spec-decode-metrics"
 # Set by the tool itself: never by the user's fixed arguments.
 OURS = {"--model", "--host", "--port", "--uds", "--config", PER_REQUEST, "--disable-log-stats"}
@@ -114,6 +121,8 @@ class Vllm:
     def check(self, point: Point, served: Served) -> None:
         for name, value in point.shared.items():
             self._check_argument(name, value)
+            if named(name, value, self.known)[0].startswith(FLAG):
+                raise UsageError(f"{name} is for one arm alone: it belongs to the fixed arguments")
         knobs.check(point)
         rules.check(knobs.canonical(point), self._settings(point, served), _models(served), self.known)
 
@@ -218,10 +227,8 @@ class Vllm:
         section = config.get(SPECULATIVE)
         _check_speculating(point, on=section is not None)
         effective = {**flattened(config, self.known.dests), "model_runner": runner}
-        flags = compare_flags(self._chosen(point, served), config, self.known.dests)
-        if section is None:
-            return ReadBack(root, False, effective, flags)
-        found = compare_point(point, section)
+        fixed = compare_flags(self._chosen(BASELINE, served), config, self.known.dests)
+        found = compare_point(point, section, compare_flags(point.shared, config, self.known.dests))
         if found.dropped:
             raise MeasurementInvalid(
                 Reason.IGNORED_SETTING, f"{', '.join(found.dropped)} was asked for and is not in effect"
@@ -231,13 +238,13 @@ class Vllm:
                 Reason.IGNORED_SETTING,
                 "rejection_sample_method=block: the V1 model runner verifies as `standard`",
             )
-        return ReadBack(root, True, effective, (*found.rewrites, *flags), found.point)
+        return ReadBack(root, section is not None, effective, (*found.rewrites, *fixed), found.point)
 
     def request_fields(self, *, fixed_length: bool) -> Mapping[str, object]:
         return {"ignore_eos": fixed_length}
 
     def counters(self, endpoint: Endpoint) -> SpecCounters | None:
-        return counters_of(fetch_samples(f"{endpoint.base_url}/metrics") or [])
+        return counters_of(fetch(endpoint.base_url, FAMILY))
 
     def counted_in_reply(self, stats: Mapping[str, float]) -> SpecCounters | None:
         return counted_in_reply(stats)
@@ -251,15 +258,13 @@ class Vllm:
         method = knobs.METHODS.get(str(told[0])) if told else None
         if method is None or not method.has_drafter:
             return ()
-        return drafts_by_engine(fetch_samples(f"{endpoint.base_url}/metrics") or [])
+        return drafts_by_engine(fetch(endpoint.base_url, FAMILY))
 
     def recount(self, endpoint: Endpoint) -> Recount | None:
         return None
 
     def admission(self, endpoint: Endpoint) -> tuple[int, int] | None:
-        page = fetch_samples(f"{endpoint.base_url}/metrics") or []
-        running, waiting = total(page, RUNNING), total(page, WAITING)
-        return None if running is None or waiting is None else (running, waiting)
+        return admission_of(fetch(endpoint.base_url, RUNNING, WAITING))
 
     def reset_cache(self, endpoint: Endpoint) -> bool:
         """Only a server in development mode offers it; it fails while requests hold blocks."""

@@ -3,14 +3,30 @@
 from collections.abc import Mapping, Sequence
 
 from launchers.engines.engine import SlotDrafts
-from launchers.engines.prometheus import Sample, by_position, total
+from launchers.engines.http import ask
+from launchers.engines.prometheus import Sample, by_position, samples, total
 from results.records import SpecCounters
 
+FAMILY = "vllm:spec_decode_"
 DRAFTS = "vllm:spec_decode_num_drafts"
 DRAFT_TOKENS = "vllm:spec_decode_num_draft_tokens"
 ACCEPTED = "vllm:spec_decode_num_accepted_tokens"
 PER_POSITION = "vllm:spec_decode_num_accepted_tokens_per_pos"
+RUNNING, WAITING = "vllm:num_requests_running", "vllm:num_requests_waiting"
 IN_REPLY = "metrics.speculative_decoding"
+
+
+def fetch(base_url: str, *families: str) -> list[Sample]:
+    """Samples whose name begins like one of these; parsing the whole page would take tens of milliseconds."""
+    answer = ask("GET", f"{base_url}/metrics")
+    lines = answer.text.splitlines() if answer.ok else []
+    return samples("".join(f"{line}\n" for line in lines if line.startswith(families)))
+
+
+def admission_of(page: Sequence[Sample]) -> tuple[int, int] | None:
+    """Requests (running, waiting), summed over engines; the same by reason is another family."""
+    running, waiting = total(list(page), RUNNING), total(list(page), WAITING)
+    return None if running is None or waiting is None else (running, waiting)
 
 
 def counters_of(page: Sequence[Sample]) -> SpecCounters | None:

@@ -2,7 +2,7 @@
 
 import json
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -122,18 +122,24 @@ class Comparison:
     point: Point | None  # in effect, if another than asked for
 
 
-def compare_point(point: Point, section: Mapping[str, Any]) -> Comparison:
-    """The knobs of a Point against the speculative part of the config. What it does not print is unknown."""
+def compare_point(
+    point: Point, section: Mapping[str, Any] | None, shared: Sequence[Rewrite] = ()
+) -> Comparison:
+    """The knobs of a Point against the speculative part of the config. What it does not print is unknown.
+
+    `shared` are the changes of its settings for both arms.
+    """
     effective = _speculation(section)
     asked: dict[str, KnobValue] = {"method": point.method, **point.speculative}
-    known = {name: value for name, value in asked.items() if name in effective}
-    changed = {name: effective[name] for name, value in known.items() if not same(value, effective[name])}
-    dropped = tuple(f"{name}={asked[name]}" for name, got in changed.items() if got is None)
-    rewrites = tuple(Rewrite(name, asked[name], got) for name, got in changed.items() if got is not None)
+    known = [name for name in asked if name in effective]
+    own = [Rewrite(n, asked[n], effective[n]) for n in known if not same(asked[n], effective[n])]
+    changes = [*own, *shared]
+    dropped = tuple(f"{change.name}={change.asked}" for change in changes if change.got is None)
+    rewrites = tuple(change for change in changes if change.got is not None)
     return Comparison(rewrites, dropped, _in_effect(point, rewrites))
 
 
-def _in_effect(point: Point, rewrites: tuple[Rewrite, ...]) -> Point | None:
+def _in_effect(point: Point, rewrites: Sequence[Rewrite]) -> Point | None:
     got = {rewrite.name: rewrite.got for rewrite in rewrites if rewrite.got is not None}
     if not got:
         return None

@@ -1,7 +1,8 @@
 """vLLM without a server: rules between knobs, command lines, and what is read of its config."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -12,16 +13,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from launchers.engines import vllm_schedule as schedule
-from launchers.engines.engine import Engine, Served
+from launchers.engines.engine import Engine, Served, SlotDrafts
 from launchers.engines.vllm import Vllm
 from launchers.engines.vllm_effective import compare_flags, compare_point, flattened, speculative_settings
 from launchers.engines.vllm_flags import Capabilities, capabilities_from
 from launchers.engines.vllm_knobs import METHODS
 from launchers.engines.vllm_models import draft_method
-from results.errors import UsageError
+from results.errors import MeasurementInvalid, UsageError
+from results.reasons import Reason
 from results.records import BASELINE, KnobValue, Point, Rewrite
 from tests.contracts.engine_contract import KnowledgeContract
 from tests.launchers.hf_folders import EAGLE3, LLAMA, MEDUSA, MTP, write_folder
+from tests.launchers.http_server import Canned, canned
 
 PROBED = json.loads(Path(__file__).with_name("vllm_probe_0_32.json").read_text())
 KNOWN = capabilities_from(PROBED)
@@ -603,6 +606,128 @@ def test_changed_flags_are_told() -> None:
         Rewrite("--max-num-batched-tokens", 4096, 1024),
         Rewrite("--enable-prefix-caching", False, True),
     }
+
+
+def test_a_changed_shared_setting_belongs_to_the_point_in_effect() -> None:
+    asked = ENGINE.canonical(Point("none", {"--max-num-seqs": 16}))
+    shared = compare_flags(asked.shared, CONFIG, KNOWN.dests)
+    found = compare_point(asked, None, shared)
+    assert found.rewrites == (Rewrite("--max-num-seqs", 16, 8),)
+    assert found.point == Point("none", {"--max-num-seqs": 8})
+    gone = compare_point(asked, None, [Rewrite("--max-num-seqs", 16, None)])
+    assert gone.dropped == ("--max-num-seqs=16",)
+
+
+# What a server answers
+
+V1_RUNNER = (
+    "WARNING 11-30 03:14:28 [vllm.py:725] Model Runner V2 requires Triton; using the V1 model runner instead."
+)
+START_LINE = (
+    "INFO 1-1 1:1:1 [core.py:1] Initializing a V1 LLM engine (v0.32.0) with config: speculative_config={}, x"
+)
+
+
+@contextmanager
+def serving(
+    served: Served, tmp_path: Path, config: object = None, log: str = "", more: Mapping[str, object] = {}
+) -> Iterator[Canned]:
+    answers = {
+        "/v1/models": {"data": [{"id": "m", "root": str(served.model), "max_model_len": 1024}]},
+        "/server_info": {"vllm_config": config} if config is not None else None,
+        **{f"/{name}": answer for name, answer in more.items()},
+    }
+    with canned(answers, tmp_path / "log", log) as endpoint:
+        yield endpoint
+
+
+def test_reads_back_what_is_in_effect(plain: Served, tmp_path: Path) -> None:
+    with serving(plain, tmp_path, {**CONFIG, "speculative_config": SECTION}) as endpoint:
+        back = ENGINE.read_back(endpoint, ASKED, plain)
+        assert (back.model, back.speculating, back.rewrites, back.point) == (str(plain.model), True, (), None)
+        assert ASKED.knobs.items() <= dict(back.effective).items()
+        longer = ENGINE.canonical(Point("ngram", {**ASKED.knobs, "num_speculative_tokens": 6}))
+        assert ENGINE.read_back(endpoint, longer, plain).point == ASKED
+        changed = ENGINE.read_back(endpoint, ASKED, with_args(plain, max_num_seqs=64))
+        assert changed.rewrites == (Rewrite("--max-num-seqs", 64, 8),)
+        assert changed.point is None
+
+
+def reason_of(endpoint: Canned, point: Point, served: Served) -> Reason:
+    with pytest.raises(MeasurementInvalid) as caught:
+        ENGINE.read_back(endpoint, point, served)
+    return caught.value.reason
+
+
+def test_speculation_that_is_not_as_asked_is_found_out(plain: Served, tmp_path: Path) -> None:
+    with serving(plain, tmp_path, CONFIG) as endpoint:
+        assert ENGINE.read_back(endpoint, BASELINE, plain).speculating is False
+        assert reason_of(endpoint, ASKED, plain) is Reason.NOT_SPECULATING
+    with serving(plain, tmp_path, {**CONFIG, "speculative_config": SECTION}, V1_RUNNER) as endpoint:
+        assert reason_of(endpoint, BASELINE, plain) is Reason.IGNORED_SETTING
+        block = ENGINE.canonical(Point("ngram", {**ASKED.knobs, "rejection_sample_method": "block"}))
+        assert reason_of(endpoint, block, plain) is Reason.IGNORED_SETTING
+        schedule = ENGINE.canonical(Point("ngram", {**ASKED.knobs, "tokens_per_batch_size": "1-4:3,5-:0"}))
+        assert reason_of(endpoint, schedule, plain) is Reason.IGNORED_SETTING
+
+
+def test_another_server_is_found_out(plain: Served, tmp_path: Path) -> None:
+    other = replace(plain, model=tmp_path / "other")
+    with serving(plain, tmp_path, CONFIG) as endpoint:
+        write_folder(tmp_path / "other", LLAMA)
+        assert reason_of(endpoint, BASELINE, other) is Reason.WRONG_SERVER
+    with canned({}, tmp_path / "log", owner=False) as endpoint:
+        assert reason_of(endpoint, BASELINE, plain) is Reason.WRONG_SERVER
+
+
+def test_without_development_mode_the_log_tells_the_method(plain: Served, tmp_path: Path) -> None:
+    on = START_LINE.format("SpeculativeConfig(method='ngram', model=None, num_spec_tokens=3)")
+    with serving(plain, tmp_path, None, on) as endpoint:
+        back = ENGINE.read_back(endpoint, ASKED, plain)
+        assert (back.speculating, back.rewrites) == (True, ())
+        assert reason_of(endpoint, BASELINE, plain) is Reason.IGNORED_SETTING
+        assert not ENGINE.reset_cache(endpoint)
+    with serving(plain, tmp_path, None, START_LINE.format("None")) as endpoint:
+        assert ENGINE.read_back(endpoint, BASELINE, plain).speculating is False
+        assert reason_of(endpoint, ASKED, plain) is Reason.NOT_SPECULATING
+    with serving(plain, tmp_path) as endpoint:
+        assert ENGINE.read_back(endpoint, ASKED, plain).speculating is None
+
+
+def test_load_and_limits_are_read(plain: Served, tmp_path: Path) -> None:
+    page = (
+        'vllm:num_requests_running{engine="0"} 2.0\n'
+        'vllm:num_requests_running{engine="1"} 1.0\n'
+        'vllm:num_requests_waiting{engine="0"} 3.0\n'
+        'vllm:num_requests_waiting{engine="1"} 0.0\n'
+        'vllm:num_requests_waiting_by_reason{engine="0",reason="capacity"} 3.0\n'
+    )
+    more: dict[str, object] = {
+        "metrics": page,
+        "tokenize": {"count": 9},
+        "reset_prefix_cache": {"success": True},
+    }
+    with serving(plain, tmp_path, CONFIG, more=more) as endpoint:
+        assert ENGINE.admission(endpoint) == (3, 3)
+        assert ENGINE.counters(endpoint) is None
+        assert ENGINE.context_tokens(endpoint) == 1024
+        assert ENGINE.count_tokens(endpoint, {"prompt": "x"}) == 9
+        assert ENGINE.reset_cache(endpoint)
+    with serving(plain, tmp_path, CONFIG, more={"reset_prefix_cache": {"success": False}}) as endpoint:
+        assert not ENGINE.reset_cache(endpoint)
+        assert ENGINE.admission(endpoint) is None
+
+
+def test_drafts_per_engine_where_a_network_drafts(plain: Served, tmp_path: Path) -> None:
+    page = "".join(
+        f'vllm:spec_decode_num_{what}_total{{engine="{engine}"}} {count}\n'
+        for engine, accepted in ((0, 21.0), (1, 0.0))
+        for what, count in (("drafts", 15.0), ("draft_tokens", 45.0), ("accepted_tokens", accepted))
+    )
+    for method, slots in (("eagle3", [SlotDrafts(0, 21, 45), SlotDrafts(1, 0, 45)]), ("ngram", [])):
+        line = START_LINE.format(f"SpeculativeConfig(method='{method}', model='h', num_spec_tokens=3)")
+        with serving(plain, tmp_path, CONFIG, line, {"metrics": page}) as endpoint:
+            assert list(ENGINE.drafts_by_slot(endpoint)) == slots
 
 
 def test_capabilities_are_what_the_probe_printed() -> None:
