@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
 from results.records import Acceptance, AcceptanceState, Measurement, SpecCounters
 
@@ -151,6 +152,16 @@ def _fault(counters: SpecCounters) -> str:
         return "a counter ran backwards: the server restarted or was reset"
     if counters.accepted_tokens > counters.draft_tokens:
         return f"{counters.accepted_tokens} tokens accepted of {counters.draft_tokens} drafted"
+    return _fault_of_positions(counters)
+
+
+def _fault_of_positions(counters: SpecCounters) -> str:
+    """A draft accepted up to some position was accepted at every one before it."""
+    positions = counters.accepted_per_position
+    if positions and sum(positions) != counters.accepted_tokens:
+        return f"{counters.accepted_tokens} tokens accepted, {sum(positions)} over all positions"
+    if any(later > earlier for earlier, later in pairwise((counters.drafts, *positions))):
+        return "more drafts were accepted at a position than at the one before it"
     return ""
 
 

@@ -7,14 +7,23 @@ from launchers.launcher import Launcher
 
 
 def engine_named(name: str, server: str) -> Engine:
-    """The engine a sweep file names. A new engine is added here and in `sweeps.sweep.Sweep.engine`."""
-    if name == "fake":
-        from launchers.fake import FakeEngine
+    """The engine a sweep file names. A new engine is added here and in `sweeps.sweep.Sweep.engine`.
 
-        return FakeEngine()
-    from launchers.engines.llamacpp import EMBEDDED, LlamaCpp
+    `server` is what the engine is started from; "" = the engine's own default.
+    """
+    match name:
+        case "fake":
+            from launchers.fake import FakeEngine
 
-    return LlamaCpp(server or EMBEDDED)
+            return FakeEngine()
+        case "vllm":
+            from launchers.engines.vllm import Vllm
+
+            return Vllm(server)
+        case _:
+            from launchers.engines.llamacpp import EMBEDDED, LlamaCpp
+
+            return LlamaCpp(server or EMBEDDED)
 
 
 def launcher_for(engine: Engine, run_dir: Path) -> Launcher:

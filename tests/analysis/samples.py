@@ -65,7 +65,7 @@ def acceptance(point: Point, length: float) -> Acceptance:
     shares = tuple(round(first * 0.82**i, 4) for i in range(6))
     drafts = round(OUTPUT_TOKENS / length)  # one in every verify step
     positions = tuple(round(share * drafts) for share in shares)
-    counters = SpecCounters(drafts, 6 * drafts, OUTPUT_TOKENS - drafts, positions)
+    counters = SpecCounters(drafts, 6 * drafts, sum(positions), positions)
     return Acceptance(AcceptanceState.MEASURED, "timings", counters, 0.4, None, length, shares)
 
 

@@ -57,7 +57,14 @@ def test_no_rate_from_fewer_than_a_hundred_drafts(drafts: int, measured: bool) -
 
 @pytest.mark.parametrize(
     "counters",
-    [SpecCounters(-5, 300, 10), SpecCounters(200, 400, 10, (5, -1)), SpecCounters(200, 400, 401)],
+    [
+        SpecCounters(-5, 300, 10),
+        SpecCounters(200, 400, 10, (5, -1)),
+        SpecCounters(200, 400, 401),
+        SpecCounters(200, 600, 210, (120, 60, 20)),  # the positions miss ten
+        SpecCounters(200, 600, 210, (60, 120, 30)),  # rising
+        SpecCounters(200, 600, 210, (210,)),  # more first tokens than drafts
+    ],
 )
 def test_impossible_counts_are_unknown(counters: SpecCounters) -> None:
     found = from_counters(counters, 1000, method_is_none=False)

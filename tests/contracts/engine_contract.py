@@ -1,4 +1,4 @@
-"""What every Engine must do. Subclass it and provide the three fixtures."""
+"""What every Engine must do. Subclass it and provide the fixtures; only EngineContract starts servers."""
 
 import itertools
 import json
@@ -11,17 +11,19 @@ from typing import Any
 import pytest
 import requests
 
-from launchers.engines.engine import Engine, Served
+from launchers.engines.engine import Engine, Knob, Served
 from launchers.launcher import Endpoint, Launch, Launcher
 from launchers.port import free_port
 from results.errors import MeasurementInvalid, UsageError
-from results.records import BASELINE, Point
+from results.records import BASELINE, KnobValue, Point
 from tests.waiting import wait_for
 
 REPEATING = "Repeat: a b c d e f g h a b c d e f g h a b c d e f g h a b c"
 
 
-class EngineContract:
+class KnowledgeContract:
+    """What it knows without a server."""
+
     @pytest.fixture
     def engine(self) -> Engine:
         raise NotImplementedError
@@ -29,12 +31,6 @@ class EngineContract:
     @pytest.fixture
     def served(self) -> Served:
         raise NotImplementedError
-
-    @pytest.fixture
-    def launcher(self, engine: Engine, tmp_path: Path) -> Launcher:
-        raise NotImplementedError
-
-    # What it knows without a server
 
     def test_names_its_version(self, engine: Engine) -> None:
         assert engine.version()
@@ -59,14 +55,15 @@ class EngineContract:
     ) -> None:
         for method, knobs in engine.methods(served).items():
             point = engine.canonical(Point(method, {"stranger": 1}))
-            assert dict(point.knobs) == {knob.name: knob.default for knob in knobs}
+            assert dict(point.knobs) == {knob.name: knob.default for knob in knobs if not knob.optional}
             assert engine.canonical(point) == point
 
     def test_every_grid_value_is_legal_somewhere(self, engine: Engine, served: Served) -> None:
         for method, knobs in engine.methods(served).items():
             legal = [p for p in grid(method, knobs) if is_legal(engine, p, served)]
             for knob in knobs:
-                assert {p.knobs[knob.name] for p in legal} == set(knob.grid), f"{method} {knob.name}"
+                tried = {p.knobs[knob.name] for p in legal if knob.name in p.knobs}
+                assert tried == set(knob.grid), f"{method} {knob.name}"
 
     def test_values_out_of_range_and_unknown_names_are_refused(self, engine: Engine, served: Served) -> None:
         with pytest.raises(UsageError, match="no-such-method"):
@@ -75,9 +72,7 @@ class EngineContract:
             with pytest.raises(UsageError, match="stranger"):
                 engine.check(Point(method, {"stranger": 1}), served)
             for knob in knobs:
-                assert knob.low is not None
-                assert knob.high is not None
-                for value in (knob.low - 1, knob.high + 1):
+                for value in outside(knob):
                     with pytest.raises(UsageError, match=knob.name):
                         engine.check(Point(method, {knob.name: value}), served)
 
@@ -96,7 +91,13 @@ class EngineContract:
         assert reason
         assert evidence
 
-    # What it does with a server
+
+class EngineContract(KnowledgeContract):
+    """What it does with a server."""
+
+    @pytest.fixture
+    def launcher(self, engine: Engine, tmp_path: Path) -> Launcher:
+        raise NotImplementedError
 
     def test_ready_only_while_it_is_up(self, engine: Engine, served: Served, launcher: Launcher) -> None:
         with running(engine, launcher, served, BASELINE) as endpoint:
@@ -141,9 +142,19 @@ class EngineContract:
             assert engine.reset_cache(endpoint) in (True, False)
 
 
-def grid(method: str, knobs: tuple[Any, ...]) -> Iterator[Point]:
-    for values in itertools.product(*(knob.grid for knob in knobs)):
-        yield Point(method, {knob.name: value for knob, value in zip(knobs, values, strict=True)})
+def grid(method: str, knobs: tuple[Knob, ...]) -> Iterator[Point]:
+    searched = [knob for knob in knobs if knob.grid]
+    for values in itertools.product(*(knob.grid for knob in searched)):
+        yield Point(method, {knob.name: value for knob, value in zip(searched, values, strict=True)})
+
+
+def outside(knob: Knob) -> tuple[KnobValue, ...]:
+    """Values the engine does not honour."""
+    if isinstance(knob.default, str):
+        return ("no-such-value", 7)
+    assert knob.low is not None
+    assert knob.high is not None
+    return (knob.low - 1, knob.high + 1)
 
 
 def is_legal(engine: Engine, point: Point, served: Served) -> bool:

@@ -1,0 +1,89 @@
+"""Hugging Face model folders: found, checked for completeness, and known by their content."""
+
+import hashlib
+import json
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from launchers.embedded.model import file_identity
+from results.errors import UsageError
+
+WEIGHT_ENDINGS = (".safetensors", ".bin", ".pt", ".gguf")
+NOT_CONTENT = (".md", ".gitattributes", ".gitignore", ".lock")
+
+
+def find_model_folder(name_or_path: str) -> Path:
+    """A folder with a config.json, or a repository that is in the Hugging Face cache already.
+
+    Raises UsageError that says what is missing; nothing is downloaded.
+    """
+    folder = Path(name_or_path).expanduser()
+    if not folder.is_dir():
+        folder = _cached_snapshot(name_or_path)
+    missing = _missing_files(folder)
+    if missing:
+        raise UsageError(f"{folder} is no complete model folder: {missing} is missing")
+    return folder
+
+
+def _cached_snapshot(repository: str) -> Path:
+    home = Path(os.environ.get("HF_HOME") or Path.home() / ".cache" / "huggingface")
+    hub = Path(os.environ.get("HF_HUB_CACHE") or home / "hub")
+    cached = hub / f"models--{repository.replace('/', '--')}"
+    main = cached / "refs" / "main"
+    if main.is_file():
+        return cached / "snapshots" / main.read_text("utf-8").strip()
+    raise UsageError(f"{repository}: no such folder, and no model of that name in {hub}: download it first")
+
+
+def _missing_files(folder: Path) -> str | None:
+    if not (folder / "config.json").is_file():
+        return "config.json"
+    for index in folder.glob("*.index.json"):
+        parts = set(json.loads(index.read_text("utf-8")).get("weight_map", {}).values())
+        absent: list[str] = sorted(part for part in parts if not (folder / part).is_file())
+        if absent:
+            return absent[0]
+    if not any(path.suffix in WEIGHT_ENDINGS for path in folder.iterdir()):
+        return "a weights file"
+    return None
+
+
+def read_config(folder: Path) -> dict[str, Any]:
+    """The model's config.json. Raises UsageError if it is damaged."""
+    try:
+        config = json.loads((folder / "config.json").read_text("utf-8"))
+    except (OSError, ValueError) as error:
+        raise UsageError(f"{folder / 'config.json'} cannot be read: {error}") from None
+    if not isinstance(config, dict):
+        raise UsageError(f"{folder / 'config.json'} is no JSON object")
+    return config
+
+
+def tensor_names(folder: Path) -> Sequence[str]:
+    """Names of the weights in safetensors files; empty if they are stored otherwise."""
+    return sorted(name for path in folder.glob("*.safetensors") for name in _header(path))
+
+
+def _header(path: Path) -> list[str]:
+    """A safetensors file begins with the length of its JSON header (8 bytes, little endian)."""
+    with path.open("rb") as file:
+        length = int.from_bytes(file.read(8), "little")
+        try:
+            header = json.loads(file.read(length)) if 0 < length <= path.stat().st_size - 8 else None
+        except ValueError:
+            header = None
+    if not isinstance(header, dict):
+        raise UsageError(f"{path} is damaged: it has no safetensors header")
+    return [name for name in header if name != "__metadata__"]
+
+
+def folder_identity(folder: Path) -> str:
+    """SHA-256 over names and contents of its files, documentation left out."""
+    files = sorted(
+        path for path in folder.iterdir() if path.is_file() and not path.name.endswith(NOT_CONTENT)
+    )
+    content = json.dumps([[path.name, file_identity(path)] for path in files])
+    return hashlib.sha256(content.encode()).hexdigest()

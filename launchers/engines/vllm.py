@@ -1,0 +1,334 @@
+"""vLLM: an OpenAI-compatible server started by the Python that has it installed."""
+
+import functools
+import json
+import shlex
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from launchers.engines import vllm_knobs as knobs
+from launchers.engines import vllm_rules as rules
+from launchers.engines.engine import Knob, ReadBack, Recount, Served, SlotDrafts
+from launchers.engines.http import ask, get_json, is_ok, post_json
+from launchers.engines.model_folder import find_model_folder, folder_identity
+from launchers.engines.probe import find_python, probe
+from launchers.engines.vllm_config import FLAG, SPACE_KEYS, config_of, offered, split
+from launchers.engines.vllm_counters import (
+    FAMILY,
+    RUNNING,
+    WAITING,
+    admission_of,
+    counted_in_reply,
+    counters_of,
+    drafts_by_engine,
+    fetch,
+)
+from launchers.engines.vllm_effective import (
+    SPECULATIVE,
+    compare_flags,
+    compare_point,
+    flattened,
+    speculative_settings,
+)
+from launchers.engines.vllm_flags import (
+    Capabilities,
+    argv_of,
+    capabilities_from,
+    check_value,
+    named,
+    pinned,
+)
+from launchers.engines.vllm_log import (
+    cause_from_log,
+    refused_sampling,
+    runner_from_log,
+    speculation_from_log,
+)
+from launchers.engines.vllm_models import Models, models_of
+from launchers.launcher import Endpoint
+from launchers.port import LOOPBACK
+from results.errors import MeasurementInvalid, UsageError
+from results.reasons import Reason
+from results.records import BASELINE, KnobValue, Point, SpecCounters
+
+DEFAULT_PYTHON = "python3"
+PROBE = Path(__file__).with_name("vllm_probe.py")
+PER_REQUEST = "--per-request-spec-decode-metrics"
+# Set by the tool itself: never by the user's fixed arguments.
+OURS = {"--model", "--host", "--port", "--uds", "--config", PER_REQUEST, "--disable-log-stats"}
+SPACE = {FLAG, "--spec-method", "--spec-model", "--spec-tokens"}
+
+
+class Vllm:
+    """Engine `vllm`. `server` is the Python interpreter that has vLLM."""
+
+    name = "vllm"
+
+    def __init__(self, server: str = DEFAULT_PYTHON, known: Capabilities | None = None) -> None:
+        self._server = server or DEFAULT_PYTHON
+        self._given = known
+
+    @functools.cached_property
+    def python(self) -> str:
+        return find_python(self._server)
+
+    @functools.cached_property
+    def known(self) -> Capabilities:
+        """What this installation can do, asked once. Raises UsageError if vLLM is not there."""
+        if self._given is not None:
+            return self._given
+        try:
+            return capabilities_from(probe(self.python, PROBE))
+        except UsageError as error:
+            raise UsageError(
+                f"{error}: set `server` to the Python that has vLLM, e.g. ~/vllm/bin/python"
+            ) from None
+
+    @property
+    def speculative_settings(self) -> frozenset[str]:
+        return speculative_settings(self.known.speculative_keys)
+
+    def version(self) -> str:
+        return rules.shown_version(self.known.version)
+
+    def resolve(
+        self,
+        model: str,
+        draft: str | None,
+        args: Mapping[str, KnobValue],
+        env: Mapping[str, str],
+    ) -> Served:
+        found = find_model_folder(model)
+        served = Served(found, find_model_folder(draft) if draft else None, args, env)
+        for name, value in args.items():
+            self._check_argument(name, value)
+        _models(served)
+        return served
+
+    def identity(self, served: Served) -> Mapping[str, str]:
+        folders = {"model": served.model, "draft": served.draft}
+        return {
+            f"{role}_sha256": folder_identity(Path(path))
+            for role, path in folders.items()
+            if path is not None
+        }
+
+    def methods(self, served: Served) -> Mapping[str, tuple[Knob, ...]]:
+        open_here = rules.open_methods(_models(served), self.known)
+        return {name: offered(name, _models(served), self.known) for name in open_here}
+
+    def check(self, point: Point, served: Served) -> None:
+        for name, value in point.shared.items():
+            self._check_argument(name, value)
+            if named(name, value, self.known)[0].startswith(FLAG):
+                raise UsageError(f"{name} is for one arm alone: it belongs to the fixed arguments")
+        knobs.check(point)
+        rules.check(knobs.canonical(point), self._settings(point, served), _models(served), self.known)
+
+    def _check_argument(self, name: str, value: KnobValue) -> None:
+        flag, value = named(name, value, self.known)
+        base, _, key = flag.partition(".")
+        if base in SPACE and (not key or key.replace("-", "_") in SPACE_KEYS):
+            raise UsageError(
+                f"{name} is speculative: it belongs to the space, not to the fixed arguments "
+                "(a draft model is named beside the model; other keys are written speculative-config.KEY)"
+            )
+        if base == FLAG and key.replace("-", "_") not in self.known.speculative_keys:
+            raise UsageError(f"vLLM {self.known.version} has no {key} in its speculative config")
+        if base in OURS:
+            raise UsageError(f"{name} is set by the tuner itself: leave it out of the fixed arguments")
+        check_value(flag, value, self.known)
+
+    def lossy(self, point: Point, served: Served) -> str:
+        if point.is_baseline:
+            return ""
+        config = self._config(point, served)
+        if config.get("acceptance_method") == "typical_acceptance_sampler":  # releases before 0.9
+            return "typical acceptance keeps draft tokens that the model would have rejected"
+        return knobs.LOSSY.get(str(config.get("rejection_sample_method")), "")
+
+    def canonical(self, point: Point) -> Point:
+        return knobs.canonical(point)
+
+    def starting_points(self, served: Served) -> Sequence[Point]:
+        found = [knobs.canonical(p) for p in knobs.starting_points(list(self.methods(served)))]
+        legal = {p.key: p for p in found if self._is_legal(p, served)}
+        return list(legal.values())
+
+    def _is_legal(self, point: Point, served: Served) -> bool:
+        try:
+            self.check(point, served)
+        except UsageError:
+            return False
+        return True
+
+    def _settings(self, point: Point, served: Served) -> dict[str, KnobValue]:
+        """Flag -> value for both arms: the Point's shared settings over the user's over our defaults."""
+        fixed, _ = split(self._chosen(point, served))
+        return pinned(self.known, fixed, prefix_caching=not _models(served).is_hybrid)
+
+    def _chosen(self, point: Point, served: Served) -> dict[str, KnobValue]:
+        given = {**served.args, **point.shared}
+        return dict(named(name, value, self.known) for name, value in given.items())
+
+    def _config(self, point: Point, served: Served) -> dict[str, Any]:
+        """--speculative-config of a Point."""
+        _, own_keys = split(self._chosen(point, served))
+        settings, models = self._settings(point, served), _models(served)
+        return config_of(knobs.canonical(point), settings, own_keys, served.draft, models, self.known)
+
+    def command(self, point: Point, served: Served, port: int) -> tuple[str, ...]:
+        model = str(Path(served.model).absolute())
+        entry = (
+            ["vllm.entrypoints.cli.main", "serve", model]
+            if self.known.is_named_vllm
+            else ["vllm.entrypoints.openai.api_server", "--model", model]
+        )
+        settings = self._settings(point, served)
+        names = f"{settings.pop('--served-model-name', '')} {shlex.quote(str(served.model))}"
+        ours: dict[str, KnobValue] = {"--served-model-name": names, "--host": LOOPBACK, "--port": port}
+        words = argv_of({**ours, **settings}, self.known)
+        if not point.is_baseline:
+            words += self._speculation(point, served)
+        return (self.python, "-m", *entry, *words)
+
+    def _speculation(self, point: Point, served: Served) -> list[str]:
+        """The per-request counts are an error on a server without speculation."""
+        told = [PER_REQUEST, "summary"] if self.known.flag(PER_REQUEST) else []
+        return [*told, FLAG, json.dumps(self._config(point, served))]
+
+    def environment(self, point: Point, served: Served) -> Mapping[str, str]:
+        return {
+            "VLLM_SERVER_DEV_MODE": "1",  # /server_info and /reset_prefix_cache, on loopback only
+            "VLLM_NO_USAGE_STATS": "1",
+            "VLLM_LOGGING_LEVEL": "INFO",  # the start lines that tell what is in effect
+            "PYTHONSAFEPATH": "1",  # no imports from the folder the tool happens to run in
+            **served.env,
+        }
+
+    def is_ready(self, endpoint: Endpoint) -> bool:
+        return is_ok(f"{endpoint.base_url}/health")
+
+    def read_back(self, endpoint: Endpoint, point: Point, served: Served) -> ReadBack:
+        if not endpoint.owns_port():
+            raise MeasurementInvalid(Reason.WRONG_SERVER, f"{endpoint.base_url} is not served by this launch")
+        root = _served_model(endpoint, served)
+        log = endpoint.log_path.read_text("utf-8", "replace")
+        config = _config_in_effect(endpoint)
+        if config is None:
+            return _read_log(point, root, log)
+        return self._read_config(point, served, root, config, runner_from_log(log))
+
+    def _read_config(
+        self, point: Point, served: Served, root: str, config: Mapping[str, Any], runner: str | None
+    ) -> ReadBack:
+        point = knobs.canonical(point)
+        section = config.get(SPECULATIVE)
+        _check_speculating(point, on=section is not None)
+        effective = {**flattened(config, self.known.dests), "model_runner": runner}
+        fixed = compare_flags(self._chosen(BASELINE, served), config, self.known.dests)
+        found = compare_point(point, section, compare_flags(point.shared, config, self.known.dests))
+        if found.dropped:
+            raise MeasurementInvalid(
+                Reason.IGNORED_SETTING, f"{', '.join(found.dropped)} was asked for and is not in effect"
+            )
+        if point.knobs.get("rejection_sample_method") == "block" and runner == "V1":
+            raise MeasurementInvalid(
+                Reason.IGNORED_SETTING,
+                "rejection_sample_method=block: the V1 model runner verifies as `standard`",
+            )
+        return ReadBack(root, section is not None, effective, (*found.rewrites, *fixed), found.point)
+
+    def request_fields(self, *, fixed_length: bool) -> Mapping[str, object]:
+        return {"ignore_eos": fixed_length}
+
+    def counters(self, endpoint: Endpoint) -> SpecCounters | None:
+        return counters_of(fetch(endpoint.base_url, FAMILY))
+
+    def counted_in_reply(self, stats: Mapping[str, float]) -> SpecCounters | None:
+        return counted_in_reply(stats)
+
+    def refused_sampling(self, text: str) -> str | None:
+        return refused_sampling(text)
+
+    def drafts_by_slot(self, endpoint: Endpoint) -> Sequence[SlotDrafts]:
+        """Per engine (data-parallel rank), where a network drafts."""
+        told = speculation_from_log(endpoint.log_path.read_text("utf-8", "replace"))
+        method = knobs.METHODS.get(str(told[0])) if told else None
+        if method is None or not method.has_drafter:
+            return ()
+        return drafts_by_engine(fetch(endpoint.base_url, FAMILY))
+
+    def recount(self, endpoint: Endpoint) -> Recount | None:
+        return None
+
+    def admission(self, endpoint: Endpoint) -> tuple[int, int] | None:
+        return admission_of(fetch(endpoint.base_url, RUNNING, WAITING))
+
+    def reset_cache(self, endpoint: Endpoint) -> bool:
+        """Only a server in development mode offers it; it fails while requests hold blocks."""
+        answer = ask("POST", f"{endpoint.base_url}/reset_prefix_cache")
+        return answer.ok and '"success":false' not in answer.text.replace(" ", "")
+
+    def context_tokens(self, endpoint: Endpoint) -> int | None:
+        limit = get_json(f"{endpoint.base_url}/v1/models")["data"][0].get("max_model_len")
+        return int(limit) if limit is not None else None
+
+    def count_tokens(self, endpoint: Endpoint, body: Mapping[str, object]) -> int:
+        asked = {key: body[key] for key in ("messages", "prompt") if key in body}
+        return int(post_json(f"{endpoint.base_url}/tokenize", asked)["count"])
+
+    def cause(self, log: str, exit_code: int | None, *, ready: bool) -> tuple[Reason, str]:
+        return cause_from_log(log, exit_code, ready=ready)
+
+
+@functools.lru_cache(maxsize=64)
+def _models_at(model: Path, draft: Path | None) -> Models:
+    return models_of(model, draft)
+
+
+def _models(served: Served) -> Models:
+    """Read once: a search asks for every Point."""
+    return _models_at(Path(served.model), Path(served.draft) if served.draft is not None else None)
+
+
+def _served_model(endpoint: Endpoint, served: Served) -> str:
+    """The path of the model that is served; /v1/models calls it `root`."""
+    models = get_json(f"{endpoint.base_url}/v1/models")["data"]
+    roots = [str(model.get("root") or model["id"]) for model in models]
+    wanted = Path(served.model).resolve()
+    if wanted not in [Path(root).resolve() for root in roots]:
+        raise MeasurementInvalid(Reason.WRONG_SERVER, f"serves {', '.join(roots)}, not {served.model}")
+    return str(served.model)
+
+
+def _config_in_effect(endpoint: Endpoint) -> Mapping[str, Any] | None:
+    """The whole config; None on a server without development mode, or too old to tell it as JSON."""
+    answer = ask("GET", f"{endpoint.base_url}/server_info?config_format=json", timeout_s=60)
+    config = answer.json().get("vllm_config") if answer.ok else None
+    return config if isinstance(config, dict) else None
+
+
+def _read_log(point: Point, root: str, log: str) -> ReadBack:
+    """The start lines tell the method and its draft length, no more."""
+    told = speculation_from_log(log)
+    if told is None:
+        return ReadBack(root, None, {})
+    method, tokens = told
+    _check_speculating(point, on=method is not None)
+    if method is None:
+        return ReadBack(root, False, {})
+    found = compare_point(knobs.canonical(point), {"method": method, "num_speculative_tokens": tokens})
+    return ReadBack(
+        root, True, {"method": method, "num_speculative_tokens": tokens}, found.rewrites, found.point
+    )
+
+
+def _check_speculating(point: Point, *, on: bool) -> None:
+    if point.is_baseline and on:
+        raise MeasurementInvalid(Reason.IGNORED_SETTING, "no speculation was asked for, and it is on")
+    if not point.is_baseline and not on:
+        raise MeasurementInvalid(
+            Reason.NOT_SPECULATING, f"{point.method} was asked for, and speculation is off"
+        )

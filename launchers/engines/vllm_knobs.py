@@ -1,0 +1,291 @@
+"""vLLM's speculative methods: their knobs, and the rules between them that need no server and no model.
+
+Read from vLLM 0.32.0 (config/speculative.py, v1/spec_decode, v1/core/sched) and checked on its CPU build.
+vLLM drafts chains only: there is no top-k and no tree.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from launchers.engines import vllm_schedule as schedule
+from launchers.engines.engine import Knob
+from results.errors import UsageError
+from results.records import BASELINE_METHOD, KnobValue, Point
+
+MAX_TOKENS = 128  # the rejection sampler asserts that no draft is longer
+MAX_NGRAM = 1024
+Knobs = Mapping[str, KnobValue]
+Rule = Callable[[Knobs], str | None]  # what is wrong and what is legal, or None
+
+# Accept what the target would not have chosen: never searched unless the user asks.
+LOSSY = {
+    "synthetic": "synthetic accepts draft tokens at random, whatever the model says of them",
+    "fly": "fly accepts draft tokens that the model would have rejected",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Method:
+    """One value of `method` in --speculative-config."""
+
+    knobs: tuple[Knob, ...]
+    good: tuple[Knobs, ...] = ()  # sane values to start from, best guess first
+    needs_draft: bool = False  # a draft model or head is named beside the model
+    has_drafter: bool = False  # a network drafts, rather than a look-up of what was said before
+    async_scheduling: bool = True  # vLLM can prepare a step while the one before still runs
+    rule: Rule = lambda knobs: None
+
+    @property
+    def defaults(self) -> dict[str, KnobValue]:
+        return {knob.name: knob.default for knob in self.knobs}
+
+    def knob(self, name: str) -> Knob:
+        return next(knob for knob in self.knobs if knob.name == name)
+
+
+def _tokens(default: int, *grid: int) -> Knob:
+    meaning = "tokens drafted per step (K)"
+    return Knob("num_speculative_tokens", default, 1, MAX_TOKENS, grid=grid, meaning=meaning)
+
+
+PER_BATCH_SIZE = Knob(
+    "tokens_per_batch_size",
+    "",
+    meaning="draft length by number of running requests, e.g. 1-4:5,5-16:3,17-:0",
+    optional=True,
+)
+REJECTION = Knob(
+    "rejection_sample_method",
+    "standard",
+    choices=("standard", "block", *LOSSY),
+    grid=("standard", "block"),
+    meaning="how drafts are verified when sampling",
+    optional=True,
+)
+DRAFT_SAMPLING = Knob(
+    "draft_sample_method",
+    "greedy",
+    choices=("greedy", "probabilistic"),
+    grid=("greedy", "probabilistic"),
+    meaning="how the drafter picks its tokens",
+    optional=True,
+)
+NETWORK = (PER_BATCH_SIZE, REJECTION, DRAFT_SAMPLING)
+
+
+def _lookup_rule(knobs: Knobs) -> str | None:
+    low, high = knobs["prompt_lookup_min"], knobs["prompt_lookup_max"]
+    if low > high:  # type: ignore[operator]  # ranges are checked before
+        return f"prompt_lookup_min <= prompt_lookup_max: lower min to {high} or raise max to {low}"
+    return None
+
+
+def _suffix_rule(knobs: Knobs) -> str | None:
+    tokens, depth = knobs["num_speculative_tokens"], knobs["suffix_decoding_max_tree_depth"]
+    if tokens > depth:  # type: ignore[operator]
+        return (
+            f"num_speculative_tokens <= suffix_decoding_max_tree_depth (no draft is longer than the tree): "
+            f"lower num_speculative_tokens to {depth} or raise the depth to {tokens}"
+        )
+    return None
+
+
+METHODS: Mapping[str, Method] = {
+    BASELINE_METHOD: Method(()),
+    "ngram": Method(
+        (
+            _tokens(3, 2, 3, 4, 5, 6, 8, 12, 16),
+            Knob(
+                "prompt_lookup_max", 5, 1, MAX_NGRAM, grid=(2, 3, 4, 5, 8), meaning="longest n-gram looked up"
+            ),
+            Knob(
+                "prompt_lookup_min",
+                5,
+                1,
+                MAX_NGRAM,
+                grid=(1, 2, 3, 4, 5),
+                meaning="shortest n-gram looked up",
+            ),
+            PER_BATCH_SIZE,
+            REJECTION,
+        ),
+        (
+            {"num_speculative_tokens": 5, "prompt_lookup_max": 4, "prompt_lookup_min": 2},
+            {"num_speculative_tokens": 8, "prompt_lookup_max": 5, "prompt_lookup_min": 3},
+        ),
+        async_scheduling=False,
+        rule=_lookup_rule,
+    ),
+    "suffix": Method(
+        (
+            _tokens(24, 4, 8, 16, 24),
+            Knob(
+                "suffix_decoding_max_tree_depth",
+                24,
+                2,
+                256,
+                grid=(8, 16, 24, 32, 64),
+                meaning="match plus draft",
+            ),
+            Knob(
+                "suffix_decoding_max_spec_factor",
+                1.0,
+                0.1,
+                16.0,
+                grid=(0.5, 1.0, 2.0, 4.0),
+                meaning="draft length per token matched",
+            ),
+            Knob(
+                "suffix_decoding_min_token_prob",
+                0.1,
+                0.0,
+                1.0,
+                grid=(0.05, 0.1, 0.3),
+                meaning="least share of it",
+            ),
+            REJECTION,
+            Knob(
+                "suffix_decoding_max_cached_requests",
+                10000,
+                0,
+                10_000_000,
+                grid=(0, 10000),
+                meaning="answers remembered for later requests",
+                optional=True,
+            ),
+        ),
+        ({"num_speculative_tokens": 16, "suffix_decoding_max_spec_factor": 2.0},),
+        async_scheduling=False,
+        rule=_suffix_rule,
+    ),
+    "draft_model": Method(
+        (_tokens(3, 1, 2, 3, 4, 5, 6, 8), *NETWORK),
+        ({"num_speculative_tokens": 5},),
+        needs_draft=True,
+        has_drafter=True,
+    ),
+    "eagle": Method(
+        (_tokens(3, 1, 2, 3, 4, 5, 6), *NETWORK),
+        ({"num_speculative_tokens": 2},),
+        needs_draft=True,
+        has_drafter=True,
+    ),
+    "eagle3": Method(
+        (_tokens(3, 1, 2, 3, 4, 5, 6, 8), *NETWORK),
+        ({"num_speculative_tokens": 5},),
+        needs_draft=True,
+        has_drafter=True,
+    ),
+    "mtp": Method(
+        (_tokens(1, 1, 2, 3, 4, 5), *NETWORK),
+        ({"num_speculative_tokens": 3}, {"num_speculative_tokens": 2}),
+        has_drafter=True,
+    ),
+    "medusa": Method(
+        (_tokens(1, 1, 2, 3, 4, 5), REJECTION),
+        ({"num_speculative_tokens": 3}, {"num_speculative_tokens": 2}),
+        needs_draft=True,
+        has_drafter=True,
+        async_scheduling=False,
+    ),
+}
+
+KNOB_NAMES = frozenset(knob.name for method in METHODS.values() for knob in method.knobs)
+
+
+def method_of(point: Point) -> Method:
+    """Raises UsageError for a method this tool does not know."""
+    if point.method not in METHODS:
+        raise UsageError(f"no method {point.method!r} is known for vLLM: choose from {', '.join(METHODS)}")
+    return METHODS[point.method]
+
+
+def canonical(point: Point) -> Point:
+    """Defaults filled in, foreign knobs and optional ones at their default left out, one type per knob."""
+    method = method_of(point)
+    given = {k: v for k, v in point.speculative.items() if k in method.defaults}
+    typed = {k: _typed(v, method.defaults[k]) for k, v in {**method.defaults, **given}.items()}
+    kept = {k: v for k, v in typed.items() if not (method.knob(k).optional and v == method.defaults[k])}
+    if isinstance(text := kept.get("tokens_per_batch_size"), str):
+        kept["tokens_per_batch_size"] = _one_spelling(text)
+    return Point(point.method, {**kept, **point.shared})
+
+
+def _one_spelling(text: str) -> str:
+    try:
+        return schedule.text_of(schedule.parse(text))
+    except UsageError:
+        return text  # `check` says what is wrong with it
+
+
+def _typed(value: KnobValue, default: KnobValue) -> KnobValue:
+    if isinstance(value, bool):
+        return value
+    if isinstance(value, int | float) and isinstance(default, float):
+        return float(value)
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    return value
+
+
+def check(point: Point) -> None:
+    """Raise UsageError with the rule and the nearest legal values if a Point is illegal on every server."""
+    method = method_of(point)
+    unknown = sorted(set(point.speculative) - set(method.defaults))
+    if unknown:
+        names = ", ".join(method.defaults) or "none"
+        raise UsageError(f"{point.method} has no knob {unknown[0]!r} (its knobs: {names})")
+    knobs = {**method.defaults, **canonical(point).speculative}
+    for knob in method.knobs:
+        _check_value(point, knob, knobs[knob.name])
+    if broken := method.rule(knobs) or _schedule_rule(knobs):
+        raise UsageError(f"{point.label}: {point.method} needs {broken}")
+
+
+def _check_value(point: Point, knob: Knob, value: KnobValue) -> None:
+    if isinstance(knob.default, str):
+        if knob.choices and value not in knob.choices:
+            choices = ", ".join(map(str, knob.choices))
+            raise UsageError(f"{point.label}: {knob.name}={value} is none of {choices}")
+        if not isinstance(value, str):
+            raise UsageError(f"{point.label}: {knob.name}: {schedule.SHAPE}")
+        return
+    kinds = (int, float) if isinstance(knob.default, float) else (int,)
+    if not isinstance(value, kinds) or isinstance(value, bool):
+        raise UsageError(f"{point.label}: {knob.name} must be a number like {knob.default}, not {value!r}")
+    assert knob.low is not None
+    assert knob.high is not None
+    if not knob.low <= value <= knob.high:
+        nearest = min(max(value, knob.low), knob.high)
+        raise UsageError(
+            f"{point.label}: {knob.name}={value} is outside {knob.low} to {knob.high}: nearest is {nearest}"
+        )
+
+
+def _schedule_rule(knobs: Knobs) -> str | None:
+    text, most = knobs.get("tokens_per_batch_size"), knobs.get("num_speculative_tokens")
+    if not text:
+        return None
+    try:
+        longest = max(step.tokens for step in schedule.parse(str(text)))
+    except UsageError as error:
+        return f"a tokens_per_batch_size that covers every batch size: {error}"
+    if longest > most:  # type: ignore[operator]
+        return (
+            f"no draft in tokens_per_batch_size longer than num_speculative_tokens (vLLM cuts it): "
+            f"raise num_speculative_tokens to {longest} or lower the drafts to {most}"
+        )
+    return None
+
+
+def starting_points(methods: Sequence[str]) -> list[Point]:
+    """Good guesses of every method before its defaults; some may be illegal for the model at hand."""
+    speculative = [name for name in methods if name != BASELINE_METHOD]
+    depth = max((len(METHODS[name].good) for name in speculative), default=0)
+    good = [
+        Point(name, METHODS[name].good[i])
+        for i in range(depth)
+        for name in speculative
+        if i < len(METHODS[name].good)
+    ]
+    return [*good, *(Point(name) for name in speculative)]
