@@ -12,6 +12,10 @@ def engine_named(name: str, server: str) -> Engine:
         from launchers.fake import FakeEngine
 
         return FakeEngine()
+    if name == "sglang":
+        from launchers.engines.sglang import Sglang
+
+        return Sglang(server)
     from launchers.engines.llamacpp import LlamaCpp
 
     return LlamaCpp(server)
