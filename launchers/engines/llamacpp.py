@@ -141,9 +141,7 @@ class LlamaCpp:
             "--host": LOOPBACK,
             "--port": port,
         }
-        return tuple(
-            program + _arguments({**address, **_fixed(served, point), **_speculative(point, served)})
-        )
+        return tuple(program + _arguments({**address, **_fixed(served, point), **_speculative(point, served)}))
 
     def environment(self, point: Point, served: Served) -> Mapping[str, str]:
         # On an assertion ggml would start a debugger on itself before it dies.

@@ -44,6 +44,7 @@ class Sglang:
     def __init__(self, server: str = "") -> None:
         self._installation = Installation(server)
         self._parities: dict[str, Parity] = {}
+        self._deprecated: list[str] = []
 
     @property
     def speculative_settings(self) -> frozenset[str]:
@@ -54,7 +55,7 @@ class Sglang:
         """What to tell once about this version and this machine."""
         rule = knobs.rules_note(self._installation.version)
         parity = [note for parity in self._parities.values() for note in parity.notes]
-        return tuple(dict.fromkeys(filter(None, [rule, *parity])))
+        return tuple(dict.fromkeys(filter(None, [rule, *self._deprecated, *parity])))
 
     def version(self) -> str:
         return f"SGLang {self._installation.version}"
@@ -191,6 +192,8 @@ class Sglang:
 
     def _checked(self, name: str) -> Flag:
         flag = self._installation.flags.find(name)
+        if flag.replaced_by is not None:
+            self._deprecated.append(f"{flag.name} is deprecated: write {flag.replaced_by}")
         if flag.name in OURS:
             raise UsageError(f"{flag.name} is set by the tuner itself: leave it out of the fixed arguments")
         if flag.name in (ALGORITHM, DRAFT, *knobs.FLAGS.values()):
@@ -254,7 +257,8 @@ class Sglang:
             for method in _open_methods(served)
             for point in knobs.shapes(method)
         }
-        fixed = frozenset(self._by_field(self._given(served, shared)))
+        given = self._by_field({f: v for f, v in self._given(served, shared).items() if f.words(v)})
+        fixed = frozenset(given)  # a switch that is left out is not fixed
         return Arms(tuple(plain), speculative, fixed)
 
 

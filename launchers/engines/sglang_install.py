@@ -76,6 +76,11 @@ class Probe:
         self._process: subprocess.Popen[str] | None = None
         self._errors: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115  # closed by close()
 
+    @property
+    def is_running(self) -> bool:
+        """Whether a question had no remembered answer."""
+        return self._process is not None
+
     def resolve(self, argv: Sequence[str]) -> Answer:
         """`{"resolved": {field: value}}` or `{"error": line}` for the arguments of a server."""
         return self.ask({"argv": list(argv)})

@@ -17,7 +17,7 @@ MEMORY = (
     r"|bad_alloc|MemoryError"
 )
 HANG = r"[Ww]atchdog timeout"
-NCCL = r"NCCL error|nccl(?:System|Invalid|Internal|Unhandled)\w*|DistBackendError|no algorithm/protocol available"
+NCCL = r"NCCL error|nccl(?:System|Invalid|Internal|Unhandled)\w*|DistBackendError|no algorithm/protocol"
 START: tuple[tuple[str, Reason], ...] = (
     (r"error: (?:unrecognized arguments|ambiguous option)", Reason.UNSUPPORTED_FLAG),
     (r"error: (?:argument|the following arguments)", Reason.CONFIG_REJECTED),
@@ -58,7 +58,7 @@ def cause_from_log(log: str, exit_code: int | None, *, ready: bool) -> tuple[Rea
 
 
 def line_with(pattern: str, log: str) -> str | None:
-    """The first line that matches, without time and rank; None if none does. Echoed arguments do not count."""
+    """The first line that matches, without time and rank, but for the echo of the arguments; None without."""
     lines = (PREFIX.sub("", line).strip() for line in log.splitlines() if "server_args=" not in line)
     return next((line for line in lines if re.search(pattern, line)), None)
 

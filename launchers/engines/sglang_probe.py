@@ -13,21 +13,23 @@ import io
 import json
 import os
 import sys
+from importlib import import_module
 from typing import Any
 
 Answer = dict[str, Any]
 
+# What SGLang raises when it refuses arguments; its parser exits.
 REFUSALS = (
-    ValueError,
-    TypeError,
+    SystemExit,
     AssertionError,
-    LookupError,
     AttributeError,
-    RuntimeError,
-    OSError,
     ImportError,
+    LookupError,
+    OSError,
+    RuntimeError,
+    TypeError,
+    ValueError,
 )
-REFUSALS += (SystemExit,)
 
 
 def flag_row(action: argparse.Action) -> Answer:
@@ -52,18 +54,14 @@ def kind_of(action: argparse.Action) -> str:
 
 
 def flags() -> list[Answer]:
-    from sglang.srt.server_args import ServerArgs
-
     parser = argparse.ArgumentParser(add_help=False)
-    ServerArgs.add_cli_args(parser)
+    import_module("sglang.srt.server_args").ServerArgs.add_cli_args(parser)
     return [flag_row(action) for action in parser._actions]
 
 
 def resolved(argv: list[str]) -> Answer:
     """The effective arguments as the server itself would resolve them, without starting it."""
-    from sglang.srt.server_args import prepare_server_args
-
-    server_args = prepare_server_args(argv)
+    server_args = import_module("sglang.srt.server_args").prepare_server_args(argv)
     server_args.resolve_once()
     effective: Answer = server_args.resolved_dict()
     return effective
@@ -71,11 +69,8 @@ def resolved(argv: list[str]) -> Answer:
 
 def load_plugins() -> None:
     """The server loads them first, and they may change what it resolves to."""
-    try:
-        from sglang.srt.plugins import load_plugins as load
-    except ImportError:
-        return
-    load()
+    with contextlib.suppress(ModuleNotFoundError):  # versions without plugins
+        import_module("sglang.srt.plugins").load_plugins()
 
 
 def answer(question: Answer) -> Answer:

@@ -2,7 +2,7 @@
 
 import itertools
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -11,17 +11,19 @@ from typing import Any
 import pytest
 import requests
 
-from launchers.engines.engine import Engine, Served
+from launchers.engines.engine import Engine, Knob, Served
 from launchers.launcher import Endpoint, Launch, Launcher
 from launchers.port import free_port
 from results.errors import MeasurementInvalid, UsageError
-from results.records import BASELINE, Point
+from results.records import BASELINE, KnobValue, Point
 from tests.waiting import wait_for
 
 REPEATING = "Repeat: a b c d e f g h a b c d e f g h a b c d e f g h a b c"
 
 
-class EngineContract:
+class EngineKnowledge:
+    """What an engine knows without a server: for where none can be started."""
+
     @pytest.fixture
     def engine(self) -> Engine:
         raise NotImplementedError
@@ -29,12 +31,6 @@ class EngineContract:
     @pytest.fixture
     def served(self) -> Served:
         raise NotImplementedError
-
-    @pytest.fixture
-    def launcher(self, engine: Engine, tmp_path: Path) -> Launcher:
-        raise NotImplementedError
-
-    # What it knows without a server
 
     def test_names_its_version(self, engine: Engine) -> None:
         assert engine.version()
@@ -59,13 +55,16 @@ class EngineContract:
     ) -> None:
         for method, knobs in engine.methods(served).items():
             point = engine.canonical(Point(method, {"stranger": 1}))
-            assert dict(point.knobs) == {knob.name: knob.default for knob in knobs}
+            defaults = {knob.name: knob.default for knob in knobs if not knob.optional}
+            assert point.knobs.items() <= defaults.items(), "dead ones may be missing, but none may be new"
+            assert bool(point.knobs) is bool(defaults)
             assert engine.canonical(point) == point
 
     def test_every_grid_value_is_legal_somewhere(self, engine: Engine, served: Served) -> None:
         for method, knobs in engine.methods(served).items():
-            legal = [p for p in grid(method, knobs) if is_legal(engine, p, served)]
-            for knob in knobs:
+            searched = tuple(knob for knob in knobs if knob.grid)
+            legal = [p for p in grid(method, searched) if is_legal(engine, p, served)]
+            for knob in searched:
                 assert {p.knobs[knob.name] for p in legal} == set(knob.grid), f"{method} {knob.name}"
 
     def test_values_out_of_range_and_unknown_names_are_refused(self, engine: Engine, served: Served) -> None:
@@ -75,9 +74,7 @@ class EngineContract:
             with pytest.raises(UsageError, match="stranger"):
                 engine.check(Point(method, {"stranger": 1}), served)
             for knob in knobs:
-                assert knob.low is not None
-                assert knob.high is not None
-                for value in (knob.low - 1, knob.high + 1):
+                for value in outside(knob):
                     with pytest.raises(UsageError, match=knob.name):
                         engine.check(Point(method, {knob.name: value}), served)
 
@@ -96,7 +93,13 @@ class EngineContract:
         assert reason
         assert evidence
 
-    # What it does with a server
+
+class EngineContract(EngineKnowledge):
+    """The same and what it does with a server."""
+
+    @pytest.fixture
+    def launcher(self, engine: Engine, tmp_path: Path) -> Launcher:
+        raise NotImplementedError
 
     def test_ready_only_while_it_is_up(self, engine: Engine, served: Served, launcher: Launcher) -> None:
         with running(engine, launcher, served, BASELINE) as endpoint:
@@ -139,6 +142,17 @@ class EngineContract:
             tokens = engine.context_tokens(endpoint)
             assert tokens is None or tokens > 0
             assert engine.reset_cache(endpoint) in (True, False)
+
+
+def outside(knob: Knob) -> Sequence[KnobValue]:
+    """Values of the right kind that no engine takes, or of no kind at all."""
+    if knob.choices:
+        return ("no-such-value",)
+    if isinstance(knob.default, str):
+        return (1,)
+    assert knob.low is not None
+    assert knob.high is not None
+    return (knob.low - 1, knob.high + 1)
 
 
 def grid(method: str, knobs: tuple[Any, ...]) -> Iterator[Point]:

@@ -72,7 +72,10 @@ class ServerArgs:
     def add_cli_args(parser: argparse.ArgumentParser) -> None:
         for name, default in VALUES.items():
             kind = KINDS.get(name) or (str if default is None else type(default))
-            if name.startswith("speculative_num") or name in ("speculative_eagle_topk", "speculative_draft_window_size"):
+            if name.startswith("speculative_num") or name in (
+                "speculative_eagle_topk",
+                "speculative_draft_window_size",
+            ):
                 kind = int
             names = ["--" + name.replace("_", "-"), *ALIASES.get(name, [])]
             parser.add_argument(*names, dest=name, type=kind, default=default, choices=CHOICES.get(name))
@@ -80,7 +83,9 @@ class ServerArgs:
             parser.add_argument("--" + name.replace("_", "-"), action="store_true")
         parser.add_argument("--cuda-graph-bs-decode", nargs="+", type=int)
         parser.add_argument("--enable-tf32-matmul", action=argparse.BooleanOptionalAction, default=False)
-        parser.add_argument("--disable-cuda-graph", action=_Deprecated, new_flag="--cuda-graph-backend-decode disabled")
+        parser.add_argument(
+            "--disable-cuda-graph", action=_Deprecated, new_flag="--cuda-graph-backend-decode disabled"
+        )
 
     def resolve_once(self) -> None:
         if os.environ.get("STUB_NO_GPU"):
