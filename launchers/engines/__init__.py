@@ -16,6 +16,10 @@ def engine_named(name: str, server: str) -> Engine:
             from launchers.fake import FakeEngine
 
             return FakeEngine()
+        case "sglang":
+            from launchers.engines.sglang import Sglang
+
+            return Sglang(server)
         case "vllm":
             from launchers.engines.vllm import Vllm
 

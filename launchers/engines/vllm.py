@@ -3,7 +3,7 @@
 import functools
 import json
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -249,8 +249,8 @@ class Vllm:
     def counted_in_reply(self, stats: Mapping[str, float]) -> SpecCounters | None:
         return counted_in_reply(stats)
 
-    def refused_sampling(self, text: str) -> str | None:
-        return refused_sampling(text)
+    def refused_sampling(self, text: str, fields: Collection[str]) -> str | None:
+        return refused_sampling(text, fields)
 
     def drafts_by_slot(self, endpoint: Endpoint) -> Sequence[SlotDrafts]:
         """Per engine (data-parallel rank), where a network drafts."""

@@ -2,7 +2,7 @@
 
 import re
 import signal
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from results.reasons import Reason
 
@@ -203,8 +203,7 @@ RUNNER = re.compile(r"using the V1 model runner instead")
 IN_EFFECT = re.compile(
     r"speculative_config=(?:SpeculativeConfig\(method='(\w+)'.*?num_spec_tokens=(\d+)\)|(None))"
 )
-OLD_WARNING = re.compile(r"parameters won't currently work with speculative decoding")
-REFUSED = re.compile(r"sampling parameters? .*not (?:yet )?supported with speculative decoding", re.I)
+REFUSED = re.compile(r"(?:won't(?: currently)? work|not (?:yet )?supported) with speculative decoding", re.I)
 
 
 def speculation_from_log(log: str) -> tuple[str | None, int | None] | None:
@@ -220,10 +219,12 @@ def runner_from_log(log: str) -> str | None:
     return "V1" if RUNNER.search(log) else None
 
 
-def refused_sampling(text: str) -> str | None:
-    """The line that says a sampling field is refused (an HTTP error), or has no effect (older builds' log).
+def refused_sampling(text: str, fields: Collection[str]) -> str | None:
+    """The line that says one of the fields is refused (an HTTP error), or has no effect (the log at start).
 
-    Newer builds warn at every speculative start as well, but refuse the field: that warning is no sign.
+    The warning in the log comes with every speculative start, whatever the requests ask for.
     """
-    found = next((line for line in lines_of(text) if REFUSED.search(line) or OLD_WARNING.search(line)), None)
-    return found.strip() if found else None
+    for line in lines_of(text):
+        if REFUSED.search(line) and any(re.search(rf"\b{re.escape(name)}\b", line) for name in fields):
+            return line.strip()
+    return None

@@ -44,15 +44,18 @@ START_WARNING = (
 
 
 def test_refused_and_ignored_sampling_fields_are_found() -> None:
-    assert "not yet supported" in (ENGINE.refused_sampling(REFUSED_400) or "")
-    found = ENGINE.refused_sampling(f"INFO 08-12 10:00:00 [api.py:1] up\n{OLD_WARNING}\n")
+    asked = {"temperature": 0, "min_p": 0.1}
+    assert "not yet supported" in (ENGINE.refused_sampling(REFUSED_400, asked) or "")
+    found = ENGINE.refused_sampling(f"INFO 08-12 10:00:00 [api.py:1] up\n{OLD_WARNING}\n", asked)
     assert found is not None
     assert found.startswith("min_p, logit_bias, and min_tokens")
 
 
-def test_other_errors_and_the_newer_start_warning_are_no_refusal() -> None:
-    assert ENGINE.refused_sampling(START_WARNING) is None
-    assert ENGINE.refused_sampling('{"error":{"message":"max_tokens is too large","code":400}}') is None
+def test_the_warning_of_every_start_counts_only_if_the_field_is_asked_for() -> None:
+    assert ENGINE.refused_sampling(START_WARNING, {"temperature": 0, "seed": 1, "top_p": 0.9}) is None
+    assert "min_p and logit_bias" in (ENGINE.refused_sampling(START_WARNING, {"logit_bias": "{}"}) or "")
+    other = '{"error":{"message":"min_p is too large","code":400}}'
+    assert ENGINE.refused_sampling(other, {"min_p": 2}) is None
 
 
 # 09: a draft length for which no graph can be captured

@@ -22,7 +22,7 @@ from launchers.engines.vllm_models import draft_method
 from results.errors import MeasurementInvalid, UsageError
 from results.reasons import Reason
 from results.records import BASELINE, KnobValue, Point, Rewrite
-from tests.contracts.engine_contract import KnowledgeContract
+from tests.contracts.engine_contract import EngineKnowledge
 from tests.launchers.hf_folders import EAGLE3, LLAMA, MEDUSA, MTP, write_folder
 from tests.launchers.http_server import Canned, canned
 
@@ -63,7 +63,7 @@ def config_of(command: tuple[str, ...]) -> dict[str, Any]:
     return found
 
 
-class TestVllm(KnowledgeContract):
+class TestVllm(EngineKnowledge):
     @pytest.fixture
     def engine(self) -> Engine:
         return engine(has_arctic_inference=True)

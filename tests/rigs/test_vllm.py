@@ -206,7 +206,7 @@ def test_sampling_that_only_speculation_refuses(pool: Pool) -> None:
     )
     assert plain.ok
     assert speculating.status_code == 400
-    assert ENGINE.refused_sampling(speculating.text)
+    assert ENGINE.refused_sampling(speculating.text, {"min_p"})
 
 
 @pytest.mark.timeout(900)

@@ -1,0 +1,291 @@
+"""SGLang: any server that `python -m sglang.launch_server` of some environment starts."""
+
+from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
+
+from launchers.engines import sglang_knobs as knobs
+from launchers.engines import sglang_rules as rules
+from launchers.engines.engine import Knob, ReadBack, Recount, Served, SlotDrafts
+from launchers.engines.http import ask, get_json, is_ok, post_json
+from launchers.engines.prometheus import fetch_samples
+from launchers.engines.sglang_counts import counted_by_rank, counted_in_log, counted_in_reply
+from launchers.engines.sglang_flags import Flag
+from launchers.engines.sglang_install import Installation
+from launchers.engines.sglang_log import cause_from_log
+from launchers.engines.sglang_model import brings_draft, config_of, find_folder, identity, methods_of_draft
+from launchers.engines.sglang_parity import Arms, Parity, find_parity, is_speculative
+from launchers.engines.sglang_readback import SPECULATIVE_NAMES, Asked, field_of, read_back_from
+from launchers.launcher import Endpoint
+from launchers.port import LOOPBACK
+from results.errors import MeasurementInvalid, UsageError
+from results.reasons import Reason
+from results.records import BASELINE_METHOD, KnobValue, Point, SpecCounters
+
+ALGORITHM = "--speculative-algorithm"
+DRAFT = "--speculative-draft-model-path"
+# Set by the tool itself: never by the user's fixed arguments.
+OURS = frozenset({"--model-path", "--host", "--port", "--config"})
+# What the tool reads and how it starts; the user's arguments win.
+DEFAULTS: Mapping[str, KnobValue] = {
+    "--enable-metrics": True,
+    "--decode-log-interval": 1,  # one line per step: from these the drafts are counted
+    "--skip-server-warmup": True,
+    "--random-seed": 1,
+}
+SIMULATED = "SGLANG_SIMULATE_ACC_LEN"  # acceptance by decree
+RUNNING, WAITING = "sglang:num_running_reqs", "sglang:num_queue_reqs"
+
+
+class Sglang:
+    """Engine `sglang`. `server` is the Python interpreter of the environment that has SGLang."""
+
+    name = "sglang"
+
+    def __init__(self, server: str = "") -> None:
+        self._installation = Installation(server)
+        self._parities: dict[str, Parity] = {}
+        self._deprecated: list[str] = []
+
+    @property
+    def speculative_settings(self) -> frozenset[str]:
+        return SPECULATIVE_NAMES
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What to tell once about this version and this machine."""
+        rule = knobs.rules_note(self._installation.version)
+        parity = [note for parity in self._parities.values() for note in parity.notes]
+        return tuple(dict.fromkeys(filter(None, [rule, *self._deprecated, *parity])))
+
+    def version(self) -> str:
+        return f"SGLang {self._installation.version}"
+
+    def resolve(
+        self,
+        model: str,
+        draft: str | None,
+        args: Mapping[str, KnobValue],
+        env: Mapping[str, str],
+    ) -> Served:
+        self.version()
+        draft_folder = find_folder(draft, "draft model") if draft else None
+        served = Served(find_folder(model, "model"), draft_folder, args, env)
+        self._given(served, {})
+        self._parity(served, {})
+        return served
+
+    def identity(self, served: Served) -> Mapping[str, str]:
+        roles = {"model": served.model, "draft": served.draft}
+        return {f"{role}_sha256": identity(path) for role, path in roles.items() if path is not None}
+
+    def methods(self, served: Served) -> Mapping[str, tuple[Knob, ...]]:
+        return {name: knobs.METHODS[name].knobs for name in _open_methods(served)}
+
+    def check(self, point: Point, served: Served) -> None:
+        knobs.method_of(point)
+        if point.method not in _open_methods(served):
+            raise UsageError(_why_closed(point.method, served))
+        for name in point.shared:
+            self._check_shared(name)
+        rules.check(point, self._settings(served, point.shared))
+
+    def lossy(self, point: Point, served: Served) -> str:
+        if point.is_baseline:
+            return ""
+        if served.env.get(SIMULATED):
+            return f"{SIMULATED} decides how many drafts are accepted"
+        below = {k: v for k, v in point.speculative.items() if k in knobs.LOSSY_KNOBS and v != 1.0}
+        return ", ".join(
+            f"{name}={value} keeps drafts the model would reject" for name, value in below.items()
+        )
+
+    def canonical(self, point: Point) -> Point:
+        return knobs.canonical(point)
+
+    def starting_points(self, served: Served) -> Sequence[Point]:
+        return knobs.starting_points([name for name in _open_methods(served) if name != BASELINE_METHOD])
+
+    def command(self, point: Point, served: Served, port: int) -> tuple[str, ...]:
+        program = [self._installation.python, "-m", "sglang.launch_server"]
+        address = ["--model-path", str(served.model), "--host", LOOPBACK, "--port", str(port)]
+        pins = self._parity(served, point.shared).words
+        words = [*program, *address, *self._plain(served, point.shared), *pins]
+        return tuple(words + self._speculative(point, served))
+
+    def environment(self, point: Point, served: Served) -> Mapping[str, str]:
+        return {"PYTHONUNBUFFERED": "1", **served.env}
+
+    def is_ready(self, endpoint: Endpoint) -> bool:
+        return is_ok(f"{endpoint.base_url}/health")
+
+    def read_back(self, endpoint: Endpoint, point: Point, served: Served) -> ReadBack:
+        if not endpoint.owns_port():
+            raise MeasurementInvalid(Reason.WRONG_SERVER, f"{endpoint.base_url} is not served by this launch")
+        log = endpoint.log_path.read_text("utf-8", "replace")
+        asked = Asked(
+            self._asked_speculative(point, served), self._by_field(self._given(served, point.shared))
+        )
+        return read_back_from(_server_info(endpoint), log, point, served, asked, self._installation.flags)
+
+    def request_fields(self, *, fixed_length: bool) -> Mapping[str, object]:
+        return {"ignore_eos": fixed_length, "return_spec_tokens_details": True}
+
+    def counters(self, endpoint: Endpoint) -> SpecCounters | None:
+        return counted_in_log(endpoint.log_path.read_text("utf-8", "replace"))
+
+    def counted_in_reply(self, stats: Mapping[str, float]) -> SpecCounters | None:
+        return counted_in_reply(stats)
+
+    def refused_sampling(self, text: str, fields: Collection[str]) -> str | None:
+        return None
+
+    def drafts_by_slot(self, endpoint: Endpoint) -> Sequence[SlotDrafts]:
+        """One slot per data-parallel rank; of a tree's tokens most are wasted, so drafts stand for them."""
+        log = endpoint.log_path.read_text("utf-8", "replace")
+        if "speculative_algorithm': 'NGRAM'" in log:
+            return ()
+        return [SlotDrafts(rank, c.accepted_tokens, c.drafts) for rank, c in counted_by_rank(log).items()]
+
+    def recount(self, endpoint: Endpoint) -> Recount | None:
+        return None
+
+    def admission(self, endpoint: Endpoint) -> tuple[int, int] | None:
+        """Over data-parallel ranks; every other rank that reports counts the same requests."""
+        page = fetch_samples(f"{endpoint.base_url}/metrics") or []
+        first = [
+            s for s in page if s.labels.get("tp_rank", "0") == "0" and s.labels.get("pp_rank", "0") == "0"
+        ]
+        counts = [[s.value for s in first if s.name == name] for name in (RUNNING, WAITING)]
+        return (round(sum(counts[0])), round(sum(counts[1]))) if all(counts) else None
+
+    def reset_cache(self, endpoint: Endpoint) -> bool:
+        """Only an idle server does it."""
+        return ask("POST", f"{endpoint.base_url}/flush_cache").ok
+
+    def context_tokens(self, endpoint: Endpoint) -> int | None:
+        tokens = _server_info(endpoint).get("max_req_input_len")
+        return int(tokens) if isinstance(tokens, int) else None
+
+    def count_tokens(self, endpoint: Endpoint, body: Mapping[str, object]) -> int:
+        question = {name: body[name] for name in ("prompt", "messages") if name in body}
+        told = ask("POST", f"{endpoint.base_url}/tokenize", json=question)
+        if told.ok:
+            return int(told.json()["count"])
+        path = "chat/completions" if "messages" in body else "completions"
+        shortest = {"model": "any", **question, "max_tokens": 1, "stream": False}
+        reply = post_json(f"{endpoint.base_url}/v1/{path}", shortest)
+        return int(reply["usage"]["prompt_tokens"])
+
+    def cause(self, log: str, exit_code: int | None, *, ready: bool) -> tuple[Reason, str]:
+        return cause_from_log(log, exit_code, ready=ready)
+
+    # Arguments
+
+    def _given(self, served: Served, shared: Mapping[str, KnobValue]) -> dict[Flag, KnobValue]:
+        """The user's arguments with the Point's own settings over them. Raises UsageError."""
+        given: dict[Flag, KnobValue] = {}
+        for name, value in {**served.args, **shared}.items():
+            flag = self._checked(name)
+            flag.words(value)
+            given[flag] = value
+        return given
+
+    def _checked(self, name: str) -> Flag:
+        flag = self._installation.flags.find(name)
+        if flag.replaced_by is not None:
+            self._deprecated.append(f"{flag.name} is deprecated: write {flag.replaced_by}")
+        if flag.name in OURS:
+            raise UsageError(f"{flag.name} is set by the tuner itself: leave it out of the fixed arguments")
+        if flag.name in (ALGORITHM, DRAFT, *knobs.FLAGS.values()):
+            raise UsageError(
+                f"{flag.name} is speculative: it belongs to the space, not to the fixed arguments"
+            )
+        return flag
+
+    def _check_shared(self, name: str) -> None:
+        flag = self._checked(name)
+        if is_speculative(flag.dest):
+            raise UsageError(f"{flag.name} is of speculation alone: it cannot be shared by both arms")
+        if flag.name != name:
+            raise UsageError(f"{name}: write {flag.name}, the name SGLang gives it")
+
+    def _plain(self, served: Served, shared: Mapping[str, KnobValue]) -> list[str]:
+        """Arguments of both arms, without the pins: the user's over the tool's own."""
+        flags = self._installation.flags
+        defaults = {flags.find(name): value for name, value in DEFAULTS.items()}
+        given = {f: v for f, v in self._given(served, shared).items() if not is_speculative(f.dest)}
+        return [word for flag, value in {**defaults, **given}.items() for word in flag.words(value)]
+
+    def _speculative(self, point: Point, served: Served) -> list[str]:
+        """Every speculative flag of the Point's method, and what the user fixed for drafting alone."""
+        if point.is_baseline:
+            return []
+        flags = self._installation.flags
+        words = [ALGORITHM, point.method]
+        if served.draft is not None and knobs.METHODS[point.method].needs_draft:
+            words += [DRAFT, str(served.draft)]
+        for name, value in knobs.flag_values(point).items():
+            words += flags.find(name).words(value)
+        extra = {f: v for f, v in self._given(served, {}).items() if is_speculative(f.dest)}
+        return words + [word for flag, value in extra.items() for word in flag.words(value)]
+
+    def _asked_speculative(self, point: Point, served: Served) -> dict[str, KnobValue]:
+        if point.is_baseline:
+            return {}
+        return {field_of(flag): value for flag, value in knobs.flag_values(point).items()}
+
+    def _by_field(self, given: Mapping[Flag, KnobValue]) -> dict[str, KnobValue]:
+        return {flag.dest: value for flag, value in given.items() if not is_speculative(flag.dest)}
+
+    def _settings(self, served: Served, shared: Mapping[str, KnobValue]) -> rules.Settings:
+        """What is known of the server both arms run, by field."""
+        return {**self._by_field(self._given(served, shared)), **self._parity(served, shared).settings}
+
+    def _parity(self, served: Served, shared: Mapping[str, KnobValue]) -> Parity:
+        """The pins for both arms under these shared settings, found by asking SGLang once."""
+        key = repr([str(served.model), str(served.draft), served.args, served.env, sorted(shared.items())])
+        if key not in self._parities:
+            arms = self._arms(served, shared)
+            with self._installation.probe(served.env) as probe:
+                self._parities[key] = find_parity(probe, self._installation.flags, arms)
+        return self._parities[key]
+
+    def _arms(self, served: Served, shared: Mapping[str, KnobValue]) -> Arms:
+        plain = ["--model-path", str(served.model), *self._plain(served, shared)]
+        speculative = {
+            point.label: tuple(self._speculative(point, served))
+            for method in _open_methods(served)
+            for point in knobs.shapes(method)
+        }
+        given = self._by_field({f: v for f, v in self._given(served, shared).items() if f.words(v)})
+        fixed = frozenset(given)  # a switch that is left out is not fixed
+        return Arms(tuple(plain), speculative, fixed)
+
+
+def _open_methods(served: Served) -> list[str]:
+    """Methods that model and draft allow, those the draft was made for first."""
+    fitting = methods_of_draft(config_of(served.draft)) if served.draft is not None else ()
+    return [
+        name
+        for name, method in knobs.METHODS.items()
+        if not method.needs_draft
+        or name in fitting
+        or (name == "NEXTN" and brings_draft(config_of(served.model)))
+    ]
+
+
+def _why_closed(method: str, served: Served) -> str:
+    if served.draft is None:
+        return f"{method} needs a draft model: name one, or choose another method"
+    fitting = " or ".join(methods_of_draft(config_of(served.draft)))
+    return f"{method} cannot draft with {Path(served.draft).name}: it was made for {fitting}"
+
+
+def _server_info(endpoint: Endpoint) -> Mapping[str, object]:
+    """`/server_info`, or its name in older versions."""
+    answer = ask("GET", f"{endpoint.base_url}/server_info")
+    if answer.ok:
+        info: Mapping[str, object] = answer.json()
+        return info
+    older: Mapping[str, object] = get_json(f"{endpoint.base_url}/get_server_info")
+    return older
