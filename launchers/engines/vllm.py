@@ -24,13 +24,7 @@ from launchers.engines.vllm_counters import (
     drafts_by_engine,
     fetch,
 )
-from launchers.engines.vllm_effective import (
-    SPECULATIVE,
-    compare_flags,
-    compare_point,
-    flattened,
-    speculative_settings,
-)
+from launchers.engines.vllm_effective import speculative_settings
 from launchers.engines.vllm_flags import (
     Capabilities,
     argv_of,
@@ -39,16 +33,12 @@ from launchers.engines.vllm_flags import (
     named,
     pinned,
 )
-from launchers.engines.vllm_log import (
-    cause_from_log,
-    refused_sampling,
-    runner_from_log,
-    speculation_from_log,
-)
+from launchers.engines.vllm_log import cause_from_log, refused_sampling, speculation_from_log
 from launchers.engines.vllm_models import Models, models_of
+from launchers.engines.vllm_readback import read_back
 from launchers.launcher import Endpoint
 from launchers.port import LOOPBACK
-from results.errors import MeasurementInvalid, UsageError
+from results.errors import UsageError
 from results.reasons import Reason
 from results.records import BASELINE, KnobValue, Point, SpecCounters
 
@@ -211,34 +201,8 @@ class Vllm:
         return is_ok(f"{endpoint.base_url}/health")
 
     def read_back(self, endpoint: Endpoint, point: Point, served: Served) -> ReadBack:
-        if not endpoint.owns_port():
-            raise MeasurementInvalid(Reason.WRONG_SERVER, f"{endpoint.base_url} is not served by this launch")
-        root = _served_model(endpoint, served)
-        log = endpoint.log_path.read_text("utf-8", "replace")
-        config = _config_in_effect(endpoint)
-        if config is None:
-            return _read_log(point, root, log)
-        return self._read_config(point, served, root, config, runner_from_log(log))
-
-    def _read_config(
-        self, point: Point, served: Served, root: str, config: Mapping[str, Any], runner: str | None
-    ) -> ReadBack:
-        point = knobs.canonical(point)
-        section = config.get(SPECULATIVE)
-        _check_speculating(point, on=section is not None)
-        effective = {**flattened(config, self.known.dests), "model_runner": runner}
-        fixed = compare_flags(self._chosen(BASELINE, served), config, self.known.dests)
-        found = compare_point(point, section, compare_flags(point.shared, config, self.known.dests))
-        if found.dropped:
-            raise MeasurementInvalid(
-                Reason.IGNORED_SETTING, f"{', '.join(found.dropped)} was asked for and is not in effect"
-            )
-        if point.knobs.get("rejection_sample_method") == "block" and runner == "V1":
-            raise MeasurementInvalid(
-                Reason.IGNORED_SETTING,
-                "rejection_sample_method=block: the V1 model runner verifies as `standard`",
-            )
-        return ReadBack(root, section is not None, effective, (*found.rewrites, *fixed), found.point)
+        chosen = self._chosen(BASELINE, served)
+        return read_back(endpoint, knobs.canonical(point), str(served.model), chosen, self.known)
 
     def request_fields(self, *, fixed_length: bool) -> Mapping[str, object]:
         return {"ignore_eos": fixed_length}
@@ -291,44 +255,3 @@ def _models_at(model: Path, draft: Path | None) -> Models:
 def _models(served: Served) -> Models:
     """Read once: a search asks for every Point."""
     return _models_at(Path(served.model), Path(served.draft) if served.draft is not None else None)
-
-
-def _served_model(endpoint: Endpoint, served: Served) -> str:
-    """The path of the model that is served; /v1/models calls it `root`."""
-    models = get_json(f"{endpoint.base_url}/v1/models")["data"]
-    roots = [str(model.get("root") or model["id"]) for model in models]
-    wanted = Path(served.model).resolve()
-    if wanted not in [Path(root).resolve() for root in roots]:
-        raise MeasurementInvalid(Reason.WRONG_SERVER, f"serves {', '.join(roots)}, not {served.model}")
-    return str(served.model)
-
-
-def _config_in_effect(endpoint: Endpoint) -> Mapping[str, Any] | None:
-    """The whole config; None on a server without development mode, or too old to tell it as JSON."""
-    answer = ask("GET", f"{endpoint.base_url}/server_info?config_format=json", timeout_s=60)
-    config = answer.json().get("vllm_config") if answer.ok else None
-    return config if isinstance(config, dict) else None
-
-
-def _read_log(point: Point, root: str, log: str) -> ReadBack:
-    """The start lines tell the method and its draft length, no more."""
-    told = speculation_from_log(log)
-    if told is None:
-        return ReadBack(root, None, {})
-    method, tokens = told
-    _check_speculating(point, on=method is not None)
-    if method is None:
-        return ReadBack(root, False, {})
-    found = compare_point(knobs.canonical(point), {"method": method, "num_speculative_tokens": tokens})
-    return ReadBack(
-        root, True, {"method": method, "num_speculative_tokens": tokens}, found.rewrites, found.point
-    )
-
-
-def _check_speculating(point: Point, *, on: bool) -> None:
-    if point.is_baseline and on:
-        raise MeasurementInvalid(Reason.IGNORED_SETTING, "no speculation was asked for, and it is on")
-    if not point.is_baseline and not on:
-        raise MeasurementInvalid(
-            Reason.NOT_SPECULATING, f"{point.method} was asked for, and speculation is off"
-        )

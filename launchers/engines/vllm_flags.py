@@ -132,7 +132,7 @@ PINNED: Mapping[str, KnobValue] = {
     "--tensor-parallel-size": 1,
     "--pipeline-parallel-size": 1,
     "--data-parallel-size": 1,
-    "--gpu-memory-utilization": 0.9,
+    "--gpu-memory-utilization": 0.92,
     "--kv-cache-dtype": "auto",
     "--enforce-eager": False,
     "--optimization-level": 2,

@@ -1,5 +1,6 @@
 """What vLLM's log says: why a server ended, and what it was started with. Pure text functions."""
 
+import json
 import re
 import signal
 from collections.abc import Collection, Sequence
@@ -88,8 +89,20 @@ DETAIL_ENDS = re.compile(r" \[type=|, input_value=")
 
 
 def lines_of(log: str) -> list[str]:
-    """The lines without colours, times, processes and loggers."""
-    return [PREFIX.sub("", COLOUR.sub("", line)).rstrip() for line in log.splitlines()]
+    """The lines without colours, times, processes and loggers; messages of a JSON log as text."""
+    bare = (PREFIX.sub("", COLOUR.sub("", line)).rstrip() for line in log.splitlines())
+    return [text for line in bare for text in _unwrapped(line)]
+
+
+def _unwrapped(line: str) -> list[str]:
+    """`--logging-config.formatter json` writes a message and its traceback as one object."""
+    try:
+        record = json.loads(line) if line.startswith("{") else None
+    except ValueError:
+        record = None
+    if not isinstance(record, dict) or not isinstance(record.get("message"), str):
+        return [line]
+    return [*record["message"].splitlines(), *str(record.get("exc_info") or "").splitlines()]
 
 
 def cause_from_log(log: str, exit_code: int | None, *, ready: bool) -> tuple[Reason, str]:

@@ -1,5 +1,6 @@
 """Published failures of vLLM deployments, as data: what it says and what must come of it."""
 
+import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -439,6 +440,17 @@ def test_processes_times_and_colours_do_not_hide_the_cause(prefix: str) -> None:
     log = f"{prefix}torch.AcceleratorError: CUDA error: an illegal memory access was encountered\n"
     found = under_load(log + DEAD_ENGINE.splitlines(keepends=True)[-2], 0)
     assert found[1] == "torch.AcceleratorError: CUDA error: an illegal memory access was encountered"
+
+
+def test_a_log_in_json_is_read_too() -> None:
+    raised = "Traceback (most recent call last):\n  File x\ntorch.AcceleratorError: CUDA error: illegal"
+    lines = (
+        {"levelname": "ERROR", "message": "EngineCore encountered a fatal error.", "exc_info": raised},
+        {"levelname": "INFO", "message": "[shutdown] Executor: waiting"},
+    )
+    log = "".join(f"(EngineCore pid=7) {json.dumps(line)}\n" for line in lines)
+    assert under_load(log) == (Reason.CRASH_UNDER_LOAD, "torch.AcceleratorError: CUDA error: illegal")
+    assert under_load('{"message" is no JSON\n')[0] is Reason.SERVER_DIED
 
 
 # What the start lines tell

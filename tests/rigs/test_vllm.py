@@ -48,7 +48,7 @@ NGRAM = ENGINE.canonical(
     Point("ngram", {"num_speculative_tokens": 5, "prompt_lookup_max": 4, "prompt_lookup_min": 2})
 )
 EAGLE3 = ENGINE.canonical(Point("eagle3", {"num_speculative_tokens": 3}))
-PROMPTS = [json.loads(line)["prompt"] for line in (PAIR / "prompts.jsonl").read_text().splitlines()][:6]
+PROMPTS = [json.loads(line)["prompt"] for line in (PAIR / "prompts.jsonl").read_text().splitlines()][:12]
 TOKENS = 64
 
 
@@ -171,7 +171,7 @@ def test_the_trained_head_s_drafts_are_accepted(pool: Pool) -> None:
     assert after is not None
     counted = after.since(before)
     emitted = TOKENS * len(PROMPTS)
-    assert emitted / (emitted - counted.accepted_tokens) > 1.7
+    assert emitted / (emitted - counted.accepted_tokens) > 2.0
     [engine] = ENGINE.drafts_by_slot(endpoint)
     assert engine.accepted >= counted.accepted_tokens
 
