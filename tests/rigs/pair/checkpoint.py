@@ -1,6 +1,6 @@
 """The files beside the weights, in the layout that engines load."""
 
-from tests.rigs.pair.corpus import BOS, EOS, VOCABULARY
+from tests.rigs.pair.corpus import BOS, EOS
 from tests.rigs.pair.model import (
     DRAFT_INTERMEDIATE,
     DRAFT_VOCABULARY,
@@ -13,6 +13,7 @@ from tests.rigs.pair.model import (
     NORM_EPS,
     POSITIONS,
     ROPE_THETA,
+    VOCABULARY,
 )
 
 _SHARED = {

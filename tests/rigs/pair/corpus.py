@@ -9,7 +9,8 @@ from random import Random
 
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
 
-VOCABULARY = 1024
+from tests.rigs.pair.model import VOCABULARY
+
 BOS, EOS = 0, 1
 PROMPT_TOKENS = (48, 96)
 PROMPTS = {"code": 60, "docstrings": 36}

@@ -12,6 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+VOCABULARY = 1024
 LAYERS = 8
 HIDDEN = 128
 INTERMEDIATE = 384
@@ -37,11 +38,10 @@ class Cache:
 
 def new_target(generator: torch.Generator) -> Weights:
     """Random weights; what writes into the residual stream starts at zero."""
-    vocabulary = 1024
     weights = {
-        "model.embed_tokens.weight": torch.randn(vocabulary, HIDDEN, generator=generator) * 0.5,
+        "model.embed_tokens.weight": torch.randn(VOCABULARY, HIDDEN, generator=generator) * 0.5,
         "model.norm.weight": torch.ones(HIDDEN),
-        "lm_head.weight": torch.randn(vocabulary, HIDDEN, generator=generator) * 0.02,
+        "lm_head.weight": torch.randn(VOCABULARY, HIDDEN, generator=generator) * 0.02,
     }
     for layer in range(LAYERS):
         weights |= _new_layer(f"model.layers.{layer}", HIDDEN, INTERMEDIATE, generator)
@@ -52,7 +52,7 @@ def new_head(target: Weights, draft_ids: Tensor, generator: torch.Generator) -> 
     """A head that starts as the target's own last step on b5; draft_ids [draft vocabulary], ascending."""
     fc = torch.zeros(HIDDEN, len(BOUNDARIES) * HIDDEN)
     fc[:, -HIDDEN:] = torch.eye(HIDDEN)
-    in_draft = torch.zeros(target["lm_head.weight"].shape[0], dtype=torch.bool)
+    in_draft = torch.zeros(VOCABULARY, dtype=torch.bool)
     in_draft[draft_ids] = True
     return {
         "fc.weight": fc,
@@ -116,9 +116,9 @@ def generate(weights: Weights, ids: Tensor, count: int) -> Tensor:
     return ids
 
 
-def features(boundaries: Sequence[Tensor]) -> Tensor:
-    """What the head is given: its three boundaries side by side, [B, S, 3 H]."""
-    return torch.cat([boundaries[b] for b in BOUNDARIES], dim=-1)
+def features(states: Sequence[Tensor], boundaries: Sequence[int] = BOUNDARIES) -> Tensor:
+    """What the head is given: three of the target's states side by side, [B, S, 3 H]."""
+    return torch.cat([states[b] for b in boundaries], dim=-1)
 
 
 def head_step(weights: Weights, embedded: Tensor, hidden: Tensor, cache: Cache) -> Tensor:

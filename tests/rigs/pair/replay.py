@@ -2,6 +2,7 @@
 
     python -m tests.rigs.pair.replay [--drafts 3] [--prompts 24] [--tokens 64] [--class code]
 
+Needs torch, safetensors and tokenizers, which the venv of either rig has. Prints one line of JSON.
 Counts are those of the engines: a round verifies K drafts after the last served token, and its accepted
 drafts count in full even where the answer ends within the round.
 """
@@ -10,7 +11,7 @@ import argparse
 import json
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import torch
@@ -20,6 +21,7 @@ from tokenizers import Tokenizer
 from torch import Tensor
 
 from tests.rigs.pair.model import (
+    BOUNDARIES,
     Cache,
     Weights,
     features,
@@ -36,6 +38,7 @@ HERE = Path(__file__).parent
 class Replay:
     """Sums over the prompts of a replay."""
 
+    prompts: int
     rounds: int
     accepted: tuple[int, ...]  # rounds in which at least the first, second, .. draft was accepted
 
@@ -45,24 +48,29 @@ class Replay:
         return 1 + sum(self.accepted) / self.rounds
 
 
-def replay(
-    target: Weights, head: Weights, prompts: Sequence[Sequence[int]], drafts: int, tokens: int
-) -> Replay:
+@dataclass(frozen=True)
+class Pair:
+    """The weights, and which of the target's boundaries the head is given."""
+
+    target: Weights
+    head: Weights
+    boundaries: tuple[int, ...] = BOUNDARIES
+
+
+def replay(pair: Pair, prompts: Sequence[Sequence[int]], drafts: int, tokens: int) -> Replay:
     """Token ids of prompts, each answered with `tokens` greedy tokens in rounds of `drafts`."""
     with torch.no_grad():
-        counts = [n for prompt in prompts for n in accepted_counts(target, head, prompt, drafts, tokens)]
-    return Replay(len(counts), tuple(sum(n > place for n in counts) for place in range(drafts)))
+        counts = [n for prompt in prompts for n in accepted_counts(pair, prompt, drafts, tokens)]
+    at_least = tuple(sum(n > place for n in counts) for place in range(drafts))
+    return Replay(len(prompts), len(counts), at_least)
 
 
-def accepted_counts(
-    target: Weights, head: Weights, prompt: Sequence[int], drafts: int, tokens: int
-) -> list[int]:
+def accepted_counts(pair: Pair, prompt: Sequence[int], drafts: int, tokens: int) -> list[int]:
     """Drafts accepted in each round of one prompt's answer."""
-    ids = generate(target, torch.tensor([list(prompt)]), tokens + drafts)
-    proposed = chains(target, head, ids, drafts)
-    is_right = proposed == ids[0, 2:].unfold(0, drafts, 1)
+    ids = generate(pair.target, torch.tensor([list(prompt)]), tokens + drafts)
+    is_right = chains(pair, ids, drafts) == ids[0, 2:].unfold(0, drafts, 1)
     lengths = is_right.long().cumprod(-1).sum(-1).tolist()
-    counts = []
+    counts: list[int] = []
     served = 1  # the prompt's own pass gives the first token
     while served < tokens:
         counts.append(lengths[len(prompt) + served - 2])
@@ -70,18 +78,19 @@ def accepted_counts(
     return counts
 
 
-def chains(target: Weights, head: Weights, ids: Tensor, drafts: int) -> Tensor:
+def chains(pair: Pair, ids: Tensor, drafts: int) -> Tensor:
     """What is drafted wherever a round may begin in ids [1, S]: [S - 1 - drafts, drafts] target ids.
 
     Row p knows the target's states up to p and the token p + 1; it proposes the tokens p + 2 and on.
     """
-    hidden = F.linear(features(target_states(target, ids)), head["fc.weight"])[:, :-1]
+    given = features(target_states(pair.target, ids), pair.boundaries)
+    hidden = F.linear(given, pair.head["fc.weight"])[:, :-1]
     cache, fresh, proposed = Cache(), ids[:, 1:], []
     for _ in range(drafts):
-        embedded = F.embedding(fresh, target["model.embed_tokens.weight"])
-        hidden = head_step(head, embedded, hidden, cache)
-        drafted = head_logits(head, hidden).argmax(-1)
-        fresh = drafted + head["d2t"][drafted]
+        embedded = F.embedding(fresh, pair.target["model.embed_tokens.weight"])
+        hidden = head_step(pair.head, embedded, hidden, cache)
+        drafted = head_logits(pair.head, hidden).argmax(-1)
+        fresh = drafted + pair.head["d2t"][drafted]
         proposed.append(fresh)
     return torch.stack(proposed, dim=-1)[0, : ids.shape[1] - 1 - drafts]
 
@@ -99,21 +108,18 @@ def main() -> None:
     parser.add_argument("--drafts", type=int, default=3)
     parser.add_argument("--prompts", type=int, default=24)
     parser.add_argument("--tokens", type=int, default=64)
+    parser.add_argument("--boundaries", type=int, nargs=3, default=BOUNDARIES, help="as a server was wired")
     asked = parser.parse_args()
     torch.set_num_threads(1)
     tokenizer = Tokenizer.from_file(str(asked.target / "tokenizer.json"))
     texts = read_prompts(HERE / "prompts.jsonl", asked.workload_class)[: asked.prompts]
-    seen = replay(
+    pair = Pair(
         load_file(asked.target / "model.safetensors"),
         load_file(asked.head / "model.safetensors"),
-        [tokenizer.encode(text).ids for text in texts],
-        asked.drafts,
-        asked.tokens,
+        tuple(asked.boundaries),
     )
-    sys.stdout.write(
-        f"{len(texts)} prompts: accept length {seen.accept_length:.3f}, {seen.rounds} rounds, "
-        f"accepted by position {'/'.join(map(str, seen.accepted))}\n"
-    )
+    seen = replay(pair, [tokenizer.encode(text).ids for text in texts], asked.drafts, asked.tokens)
+    sys.stdout.write(json.dumps({**asdict(seen), "accept_length": round(seen.accept_length, 3)}) + "\n")
 
 
 if __name__ == "__main__":

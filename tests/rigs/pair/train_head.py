@@ -11,6 +11,7 @@ from torch import Tensor
 
 from tests.rigs.pair.model import (
     DRAFT_VOCABULARY,
+    VOCABULARY,
     Cache,
     Weights,
     features,
@@ -60,9 +61,8 @@ def _answered(target: Weights, ids: Tensor) -> Answers:
 
 def draft_ids(target: Weights, seen: Answers) -> Tensor:
     """The target's most frequent first choices, ascending: [draft vocabulary]."""
-    vocabulary = target["lm_head.weight"].shape[0]
     choices = torch.cat([target_logits(target, last.float()).argmax(-1).flatten() for last in seen.last])
-    counts = torch.bincount(choices, minlength=vocabulary)
+    counts = torch.bincount(choices, minlength=VOCABULARY)
     return counts.argsort(descending=True, stable=True)[:DRAFT_VOCABULARY].sort().values
 
 
