@@ -58,7 +58,6 @@ REJECTION = Knob(
     "rejection_sample_method",
     "standard",
     choices=("standard", "block", *LOSSY),
-    grid=("standard", "block"),
     meaning="how drafts are verified when sampling",
     optional=True,
 )
@@ -66,10 +65,10 @@ DRAFT_SAMPLING = Knob(
     "draft_sample_method",
     "greedy",
     choices=("greedy", "probabilistic"),
-    grid=("greedy", "probabilistic"),
     meaning="how the drafter picks its tokens",
     optional=True,
 )
+# The last two change nothing at temperature 0, so they are searched only if they are named.
 NETWORK = (PER_BATCH_SIZE, REJECTION, DRAFT_SAMPLING)
 
 
