@@ -7,7 +7,7 @@ from launchers.engines import sglang_knobs as knobs
 from launchers.engines import sglang_rules as rules
 from launchers.engines.engine import Knob, ReadBack, Recount, Served, SlotDrafts
 from launchers.engines.http import ask, get_json, is_ok, post_json
-from launchers.engines.prometheus import fetch_samples
+from launchers.engines.prometheus import Sample, fetch_samples
 from launchers.engines.sglang_counts import counted_by_rank, counted_in_log, counted_in_reply
 from launchers.engines.sglang_flags import Flag
 from launchers.engines.sglang_install import Installation
@@ -150,13 +150,7 @@ class Sglang:
         return None
 
     def admission(self, endpoint: Endpoint) -> tuple[int, int] | None:
-        """Over data-parallel ranks; every other rank that reports counts the same requests."""
-        page = fetch_samples(f"{endpoint.base_url}/metrics") or []
-        first = [
-            s for s in page if s.labels.get("tp_rank", "0") == "0" and s.labels.get("pp_rank", "0") == "0"
-        ]
-        counts = [[s.value for s in first if s.name == name] for name in (RUNNING, WAITING)]
-        return (round(sum(counts[0])), round(sum(counts[1]))) if all(counts) else None
+        return admitted(fetch_samples(f"{endpoint.base_url}/metrics") or [])
 
     def reset_cache(self, endpoint: Endpoint) -> bool:
         """Only an idle server does it."""
@@ -289,3 +283,10 @@ def _server_info(endpoint: Endpoint) -> Mapping[str, object]:
         return info
     older: Mapping[str, object] = get_json(f"{endpoint.base_url}/get_server_info")
     return older
+
+
+def admitted(page: Sequence[Sample]) -> tuple[int, int] | None:
+    """Requests (running, waiting), over data-parallel ranks; other ranks that report count the same ones."""
+    first = [s for s in page if s.labels.get("tp_rank", "0") == "0" and s.labels.get("pp_rank", "0") == "0"]
+    running, waiting = ([s.value for s in first if s.name == name] for name in (RUNNING, WAITING))
+    return (round(sum(running)), round(sum(waiting))) if running and waiting else None

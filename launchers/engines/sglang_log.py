@@ -52,7 +52,7 @@ def cause_from_log(log: str, exit_code: int | None, *, ready: bool) -> tuple[Rea
         for pattern, reason in START:
             if line := line_with(pattern, log):
                 return reason, line
-    if root := root_exception(log, ready=ready):
+    if root := root_exception(log, ended=exit_code is not None and not ready):
         return _raised(root, ready=ready), root
     return _unexplained(log, exit_code, ready=ready)
 
@@ -63,17 +63,17 @@ def line_with(pattern: str, log: str) -> str | None:
     return next((line for line in lines if re.search(pattern, line)), None)
 
 
-def root_exception(log: str, *, ready: bool) -> str | None:
+def root_exception(log: str, *, ended: bool) -> str | None:
     """The last line of the traceback that ended the server; None without one.
 
-    The first process that "hit an exception" is the root: the others die of it. Without such a line a
-    server that was ready did not end by an exception (it logs some and goes on), and one that was not ended
-    by its last. A bare exception is shown with the code that raised it.
+    The first process that "hit an exception" is the root: the others die of it. Without such a line only a
+    server that `ended` before it was ready did so by an exception, its last: others are logged, and it goes
+    on. A bare exception is shown with the code that raised it.
     """
     hit = log.find("hit an exception")
     if hit >= 0:
         return next(_exceptions(log[log.rfind("\n", 0, hit) + 1 :]), None)
-    return None if ready else next(iter([*_exceptions(log)][::-1]), None)
+    return next(reversed([*_exceptions(log)]), None) if ended else None
 
 
 def _exceptions(log: str) -> Iterator[str]:

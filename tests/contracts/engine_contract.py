@@ -184,7 +184,7 @@ def running(engine: Engine, launcher: Launcher, served: Served, point: Point) ->
             )
         ) as endpoint,
     ):
-        wait_for(lambda: engine.is_ready(endpoint) or endpoint.exit_code() is not None)
+        wait_for(lambda: engine.is_ready(endpoint) or endpoint.exit_code() is not None, cap_s=240)
         assert endpoint.exit_code() is None, endpoint.log_path.read_text()
         yield endpoint
 

@@ -15,12 +15,11 @@ HIDDEN = 4
 
 def tree(num_steps: int, topk: int, draft_tokens: int) -> list[float]:
     """The tokens drafted by a drafter that says the same at the same depth, whatever the settings."""
-    import torch
-
+    torch = import_module("torch")
     organize_draft_results = import_module("sglang.srt.speculative.eagle_utils").organize_draft_results
     select_top_k_tokens = import_module("sglang.srt.speculative.spec_utils").select_top_k_tokens
     hidden, scores = torch.zeros(1, HIDDEN), None
-    kept: tuple[list[Any], list[Any], list[Any]] = ([], [], [])
+    kept: tuple[list[Any], ...] = ([], [], [])
     for step in range(num_steps):
         rows = 1 if step == 0 else topk
         torch.manual_seed(step)
@@ -30,7 +29,8 @@ def tree(num_steps: int, topk: int, draft_tokens: int) -> list[float]:
         for values, value in zip(kept, found, strict=True):
             values.append(value)
     _, _, drafted = organize_draft_results(*kept, draft_tokens)
-    return sorted(drafted[0].tolist())
+    verified: list[float] = drafted[0].tolist()
+    return sorted(verified)
 
 
 def ngram_store(min_breadth: int, breadth: int, trie_depth: int, draft_tokens: int) -> list[int]:
