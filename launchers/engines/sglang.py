@@ -7,8 +7,8 @@ from launchers.engines import sglang_knobs as knobs
 from launchers.engines import sglang_rules as rules
 from launchers.engines.engine import Knob, ReadBack, Recount, Served, SlotDrafts
 from launchers.engines.http import ask, get_json, is_ok, post_json
-from launchers.engines.prometheus import Sample, fetch_samples
-from launchers.engines.sglang_counts import counted_by_rank, counted_in_log, counted_in_reply
+from launchers.engines.prometheus import fetch_samples
+from launchers.engines.sglang_counts import admitted, counted_by_rank, counted_in_log, counted_in_reply
 from launchers.engines.sglang_flags import Flag
 from launchers.engines.sglang_install import Installation
 from launchers.engines.sglang_log import cause_from_log
@@ -33,7 +33,6 @@ DEFAULTS: Mapping[str, KnobValue] = {
     "--random-seed": 1,
 }
 SIMULATED = "SGLANG_SIMULATE_ACC_LEN"  # acceptance by decree
-RUNNING, WAITING = "sglang:num_running_reqs", "sglang:num_queue_reqs"
 
 
 class Sglang:
@@ -45,10 +44,12 @@ class Sglang:
         self._installation = Installation(server)
         self._parities: dict[str, Parity] = {}
         self._deprecated: list[str] = []
+        self._following: frozenset[str] = frozenset()
 
     @property
     def speculative_settings(self) -> frozenset[str]:
-        return SPECULATIVE_NAMES
+        """Of speculation, and what follows from settings that a Point shares with no baseline."""
+        return SPECULATIVE_NAMES | self._following
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -242,7 +243,18 @@ class Sglang:
             arms = self._arms(served, shared)
             with self._installation.probe(served.env) as probe:
                 self._parities[key] = find_parity(probe, self._installation.flags, arms)
+            self._following |= self._consequences(served, shared, self._parities[key])
         return self._parities[key]
+
+    def _consequences(
+        self, served: Served, shared: Mapping[str, KnobValue], parity: Parity
+    ) -> frozenset[str]:
+        """Settings that SGLang derives otherwise because of the shared ones, by the name of their flag."""
+        usual = self._parity(served, {}).settings if shared else parity.settings
+        flags = {
+            self._installation.flags.of_field(k) for k, v in parity.settings.items() if v != usual.get(k)
+        }
+        return frozenset(flag.name for flag in flags if flag is not None) - shared.keys()
 
     def _arms(self, served: Served, shared: Mapping[str, KnobValue]) -> Arms:
         plain = ["--model-path", str(served.model), *self._plain(served, shared)]
@@ -283,10 +295,3 @@ def _server_info(endpoint: Endpoint) -> Mapping[str, object]:
         return info
     older: Mapping[str, object] = get_json(f"{endpoint.base_url}/get_server_info")
     return older
-
-
-def admitted(page: Sequence[Sample]) -> tuple[int, int] | None:
-    """Requests (running, waiting), over data-parallel ranks; other ranks that report count the same ones."""
-    first = [s for s in page if s.labels.get("tp_rank", "0") == "0" and s.labels.get("pp_rank", "0") == "0"]
-    running, waiting = ([s.value for s in first if s.name == name] for name in (RUNNING, WAITING))
-    return (round(sum(running)), round(sum(waiting))) if running and waiting else None

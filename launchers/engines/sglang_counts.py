@@ -1,4 +1,4 @@
-"""How many drafts SGLang made and accepted, from its replies and from its log.
+"""What SGLang counts: its drafts, from replies and log, and its requests, from its metrics.
 
 One definition throughout, whatever a version prints: a draft is one verification; its tokens are the tree's
 nodes without the root; accepted are the drafted tokens kept, without the bonus token. So the length is
@@ -6,11 +6,13 @@ nodes without the root; accepted are the drafted tokens kept, without the bonus 
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from itertools import count
 
+from launchers.engines.prometheus import Sample
 from results.records import SpecCounters
 
+RUNNING, WAITING = "sglang:num_running_reqs", "sglang:num_queue_reqs"
 REPLY = "sglext.spec_tokens_details."
 # "accept rate" changed its meaning between versions and is not read.
 DECODE_LINE = re.compile(
@@ -71,3 +73,10 @@ def counted_by_rank(log: str) -> Mapping[int, SpecCounters]:
 def _argument(name: str, log: str) -> int | None:
     match = re.search(ARGUMENT.format(name=name), log)
     return int(match["value"]) if match else None
+
+
+def admitted(page: Sequence[Sample]) -> tuple[int, int] | None:
+    """Requests (running, waiting), over data-parallel ranks; other ranks that report count the same ones."""
+    first = [s for s in page if s.labels.get("tp_rank", "0") == "0" and s.labels.get("pp_rank", "0") == "0"]
+    running, waiting = ([s.value for s in first if s.name == name] for name in (RUNNING, WAITING))
+    return (round(sum(running)), round(sum(waiting))) if running and waiting else None

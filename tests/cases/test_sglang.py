@@ -10,8 +10,8 @@ from analysis.acceptance import from_counters, honest_length
 from analysis.settings import changed
 from launchers.engines.engine import ReadBack, Served
 from launchers.engines.prometheus import samples
-from launchers.engines.sglang import Sglang, admitted
-from launchers.engines.sglang_counts import counted_by_rank, counted_in_log, counted_in_reply
+from launchers.engines.sglang import Sglang
+from launchers.engines.sglang_counts import admitted, counted_by_rank, counted_in_log, counted_in_reply
 from launchers.engines.sglang_flags import Flags
 from launchers.engines.sglang_install import Installation
 from launchers.engines.sglang_knobs import canonical, flag_values

@@ -338,6 +338,16 @@ def test_shared_settings_win_and_bear_the_engines_name(engine: Sglang, tmp_path:
             engine.check(Point("NGRAM", {name: 1}), served)
 
 
+def test_what_follows_from_a_shared_setting_is_no_difference_of_the_arms(
+    engine: Sglang, tmp_path: Path
+) -> None:
+    served = resolved(engine, tmp_path)
+    assert "--chunked-prefill-size" not in engine.speculative_settings
+    engine.command(Point("NGRAM", {"--max-running-requests": 16}), served, 8000)  # the stand-in derives it
+    assert "--chunked-prefill-size" in engine.speculative_settings
+    assert "--max-running-requests" not in engine.speculative_settings
+
+
 def test_arms_differ_in_speculative_words_only(engine: Sglang, tmp_path: Path) -> None:
     served = resolved(engine, tmp_path)
     baseline = engine.command(BASELINE, served, 8000)

@@ -209,16 +209,23 @@ def test_asks_the_server_for_what_it_knows(sglang: Sglang, pair: Served, keeping
         )
 
 
-@pytest.mark.parametrize("point", [CHAIN, TREE, NGRAM], ids=["chain", "tree", "ngram"])
-def test_greedy_text_is_the_baselines(sglang: Sglang, pair: Served, keeping: Launcher, point: Point) -> None:
-    asked = prompts(6)
+@pytest.mark.parametrize(
+    ("point", "length"), [(CHAIN, 2.0), (TREE, 2.4), (NGRAM, 1.0)], ids=["chain", "tree", "ngram"]
+)
+def test_greedy_text_is_the_baselines_however_much_is_accepted(
+    sglang: Sglang, pair: Served, keeping: Launcher, point: Point, length: float
+) -> None:
+    """In float32 on one engine verification in batches changes no token of so small a model."""
+    asked = prompts(12)
     with running(sglang, keeping, pair, BASELINE) as endpoint:
         expected = [complete(endpoint, sglang, prompt)[0] for prompt in asked]
     with running(sglang, keeping, pair, point) as endpoint:
         got = [complete(endpoint, sglang, prompt) for prompt in asked]
     assert [text for text, _, _ in got] == expected
     told = [sglang.counted_in_reply(stats) for _, _, stats in got]
-    assert sum(c.drafts for c in told if c is not None) > 0
+    counted = sum((c for c in told if c is not None), SpecCounters(0, 0, 0))
+    assert counted.drafts > 0
+    assert 1 + counted.accepted_tokens / counted.drafts >= length
 
 
 def started(sglang: Sglang, pair: Served, point: Point, folder: Path) -> Any:

@@ -94,6 +94,8 @@ class ServerArgs:
         print("resolving")  # noise that must not reach the answers
         given = self._given
         given["mem_fraction_static"] = given["mem_fraction_static"] or 0.875
+        if given["max_running_requests"] == 16:
+            given["chunked_prefill_size"] = 2048
         given["attention_backend"] = given["attention_backend"] or "triton"
         if given["speculative_algorithm"]:
             self._speculate(given)
