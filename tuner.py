@@ -235,6 +235,7 @@ def _dry_run_lines(plan: "Plan") -> "Iterator[RenderableType]":
         yield Text("  " + command)
     yield Text(plan_of.time)
     yield Text(plan_of.sensitivity)
+    yield from (Text(f"Note: {note}") for note in plan_of.notes)
 
 
 @contextmanager

@@ -35,6 +35,7 @@ class FakeEngine:
     """
 
     name = "fake"
+    usual_start_s = 0.1
     speculative_settings = frozenset({"n", "m"})
 
     def __init__(
@@ -58,6 +59,9 @@ class FakeEngine:
         served = Served("fake-model", draft, args, env)
         self.check_served(served)
         return served
+
+    def notes(self, served: Served) -> Sequence[str]:
+        return ()
 
     def identity(self, served: Served) -> Mapping[str, str]:
         return {"model": str(served.model)}

@@ -13,7 +13,6 @@ from sweeps.space import iter_start_points
 SHOWN_TRIALS = 3
 SHOWN_PORT = 8080  # stands for the free port that each start gets
 ASSUMED_TOKENS_PER_S = 100.0
-ASSUMED_START_S = 2.0
 ASSUMED_BLOCK_NOISE = 0.02  # standard deviation of a Block's log ratio
 
 
@@ -26,6 +25,7 @@ class Forecast:
     first_trials: tuple[str, ...]
     time: str
     sensitivity: str
+    notes: tuple[str, ...]
 
 
 def forecast(plan: Plan) -> Forecast:
@@ -37,6 +37,7 @@ def forecast(plan: Plan) -> Forecast:
         first_trials=tuple(_command(plan, p) for p in islice(iter_start_points(plan.space), SHOWN_TRIALS)),
         time=_time(plan, trials),
         sensitivity=sensitivity(plan),
+        notes=tuple(plan.engine.notes(plan.served)),
     )
 
 
@@ -66,14 +67,15 @@ def _time(plan: Plan, trials: int) -> str:
         for prompts in plan.prompts[Phase.SEARCH].values()
         for prompt in prompts
     )
-    arm_s = ASSUMED_START_S + tokens / ASSUMED_TOKENS_PER_S
+    start_s = plan.engine.usual_start_s
+    arm_s = start_s + tokens / ASSUMED_TOKENS_PER_S
     arms = confirm.finalists + 1
     search_s = 2 * arm_s * trials
     first_s, last_s = (search_s + arm_s * arms * looks for looks in (confirm.looks[0], confirm.looks[-1]))
     limit = f", ended after {plan.sweep.budget.hours:g} h" if plan.sweep.budget.hours else ""
     return (
         f"About {_minutes(search_s)} to search and {_minutes(first_s)} to {_minutes(last_s)} in all{limit},"
-        f" if a start takes {ASSUMED_START_S:g} s and one stream gives {ASSUMED_TOKENS_PER_S:g} tokens/s."
+        f" if a start takes {start_s:g} s and one stream gives {ASSUMED_TOKENS_PER_S:g} tokens/s."
     )
 
 

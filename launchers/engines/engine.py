@@ -66,6 +66,7 @@ class Engine(Protocol):
     """One inference engine. All knowledge that is special to it lives in its module."""
 
     name: str
+    usual_start_s: float  # a start of a small model takes about so long
 
     @property
     def speculative_settings(self) -> frozenset[str]:
@@ -85,6 +86,9 @@ class Engine(Protocol):
 
         Raises UsageError if model, drafter or arguments cannot be served (missing, truncated ...).
         """
+
+    def notes(self, served: Served) -> Sequence[str]:
+        """What to tell once before a sweep: rules read from another version, a deprecated argument ..."""
 
     def identity(self, served: Served) -> Mapping[str, str]:
         """What was served, by content: hashes of model and drafter."""

@@ -48,6 +48,7 @@ class LlamaCpp:
     """Engine `llamacpp`. `server` is "embedded" or the path of a llama-server binary."""
 
     name = "llamacpp"
+    usual_start_s = 2.0
     speculative_settings = frozenset({"method", "key_only", *rules.KNOB_NAMES})
 
     def __init__(self, server: str = EMBEDDED) -> None:
@@ -79,6 +80,9 @@ class LlamaCpp:
         served = Served(find_model(model), find_model(draft) if draft else None, args, env)
         self.check_served(served)
         return served
+
+    def notes(self, served: Served) -> Sequence[str]:
+        return ()
 
     def identity(self, served: Served) -> Mapping[str, str]:
         files = {"model": served.model, "draft": served.draft}

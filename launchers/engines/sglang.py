@@ -39,6 +39,7 @@ class Sglang:
     """Engine `sglang`. `server` is the Python interpreter of the environment that has SGLang."""
 
     name = "sglang"
+    usual_start_s = 30.0
 
     def __init__(self, server: str = "") -> None:
         self._installation = Installation(server)
@@ -51,9 +52,7 @@ class Sglang:
         """Of speculation, and what follows from settings that a Point shares with no baseline."""
         return SPECULATIVE_NAMES | self._following
 
-    @property
-    def notes(self) -> tuple[str, ...]:
-        """What to tell once about this version and this machine."""
+    def notes(self, served: Served) -> Sequence[str]:
         rule = knobs.rules_note(self._installation.version)
         parity = [note for parity in self._parities.values() for note in parity.notes]
         return tuple(dict.fromkeys(filter(None, [rule, *self._deprecated, *parity])))

@@ -54,6 +54,7 @@ class Vllm:
     """Engine `vllm`. `server` is the Python interpreter that has vLLM."""
 
     name = "vllm"
+    usual_start_s = 40.0
 
     def __init__(self, server: str = DEFAULT_PYTHON, known: Capabilities | None = None) -> None:
         self._server = server or DEFAULT_PYTHON
@@ -80,7 +81,7 @@ class Vllm:
         return speculative_settings(self.known.speculative_keys)
 
     def version(self) -> str:
-        return rules.shown_version(self.known.version)
+        return f"vLLM {self.known.version}"
 
     def resolve(
         self,
@@ -95,6 +96,9 @@ class Vllm:
             self._check_argument(name, value)
         _models(served)
         return served
+
+    def notes(self, served: Served) -> Sequence[str]:
+        return rules.notes(self.known.version)
 
     def identity(self, served: Served) -> Mapping[str, str]:
         folders = {"model": served.model, "draft": served.draft}

@@ -29,13 +29,13 @@ def version_of(text: str) -> tuple[int, ...]:
     return tuple(map(int, match[0].split("."))) if match else ()
 
 
-def shown_version(version: str) -> str:
-    """The version, and which release's rules stand in for it if its own are not known."""
+def notes(version: str) -> tuple[str, ...]:
+    """Which release's rules stand in for those of a version that was not read."""
     release = ".".join(map(str, version_of(version)[:2]))
     if release in READ:
-        return f"vLLM {version}"
+        return ()
     nearest = min(READ, key=lambda known: abs(_minor(known) - _minor(release)))
-    return f"vLLM {version} (its rules are not known: those of {nearest} are used)"
+    return (f"the rules between speculative settings are those of vLLM {nearest}, not of {version}",)
 
 
 def _minor(release: str) -> int:

@@ -311,7 +311,7 @@ def test_arguments_are_written_as_the_parser_takes_them(engine: Sglang, tmp_path
 def test_deprecated_flags_still_work_and_are_told(engine: Sglang, tmp_path: Path) -> None:
     served = resolved(engine, tmp_path, {"disable-cuda-graph": True})
     assert "--disable-cuda-graph" in engine.command(BASELINE, served, 8000)
-    assert any("--cuda-graph-backend-decode disabled" in note for note in engine.notes)
+    assert any("--cuda-graph-backend-decode disabled" in note for note in engine.notes(served))
 
 
 def test_settings_of_the_drafter_alone_go_to_no_baseline(engine: Sglang, tmp_path: Path) -> None:
@@ -366,7 +366,7 @@ def test_what_speculation_changes_is_pinned_in_both_arms(engine: Sglang, tmp_pat
     assert "--disable-overlap-schedule" in argv
     assert argv[argv.index("--attention-backend") + 1] == "triton"
     assert argv[argv.index("--mem-fraction-static") + 1] == "0.875"
-    assert engine.notes == ()
+    assert engine.notes(served) == ()
 
 
 def test_every_threshold_and_mode_is_passed(engine: Sglang, tmp_path: Path) -> None:
@@ -383,7 +383,7 @@ def test_where_sglang_cannot_resolve_the_cap_is_pinned_and_the_rest_is_said(
     engine: Sglang, tmp_path: Path
 ) -> None:
     served = resolved(engine, tmp_path, env={"STUB_NO_GPU": "1"})
-    assert "no accelerator was found" in engine.notes[0]
+    assert "no accelerator was found" in engine.notes(served)[0]
     argv = engine.command(BASELINE, served, 8000)
     assert argv[argv.index("--max-running-requests") + 1] == "48"
     assert "--attention-backend" not in argv
