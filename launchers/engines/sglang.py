@@ -1,7 +1,6 @@
 """SGLang: any server that `python -m sglang.launch_server` of some environment starts."""
 
 from collections.abc import Collection, Mapping, Sequence
-from pathlib import Path
 
 from launchers.engines import sglang_knobs as knobs
 from launchers.engines import sglang_rules as rules
@@ -12,7 +11,7 @@ from launchers.engines.sglang_counts import admitted, counted_by_rank, counted_i
 from launchers.engines.sglang_flags import Flag
 from launchers.engines.sglang_install import Installation
 from launchers.engines.sglang_log import cause_from_log
-from launchers.engines.sglang_model import brings_draft, config_of, find_folder, identity, methods_of_draft
+from launchers.engines.sglang_model import find_folder, identity
 from launchers.engines.sglang_parity import Arms, Parity, find_parity, is_speculative
 from launchers.engines.sglang_readback import SPECULATIVE_NAMES, Asked, field_of, read_back_from
 from launchers.launcher import Endpoint
@@ -79,12 +78,12 @@ class Sglang:
         return {f"{role}_sha256": identity(path) for role, path in roles.items() if path is not None}
 
     def methods(self, served: Served) -> Mapping[str, tuple[Knob, ...]]:
-        return {name: knobs.METHODS[name].knobs for name in _open_methods(served)}
+        return {name: knobs.METHODS[name].knobs for name in rules.open_methods(served)}
 
     def check(self, point: Point, served: Served) -> None:
         knobs.method_of(point)
-        if point.method not in _open_methods(served):
-            raise UsageError(_why_closed(point.method, served))
+        if point.method not in rules.open_methods(served):
+            raise UsageError(rules.why_closed(point.method, served))
         for name in point.shared:
             self._check_shared(name)
         rules.check(point, self._settings(served, point.shared))
@@ -103,7 +102,7 @@ class Sglang:
         return knobs.canonical(point)
 
     def starting_points(self, served: Served) -> Sequence[Point]:
-        return knobs.starting_points([name for name in _open_methods(served) if name != BASELINE_METHOD])
+        return knobs.starting_points([name for name in rules.open_methods(served) if name != BASELINE_METHOD])
 
     def command(self, point: Point, served: Served, port: int) -> tuple[str, ...]:
         program = [self._installation.python, "-m", "sglang.launch_server"]
@@ -131,7 +130,7 @@ class Sglang:
         return {"ignore_eos": fixed_length, "return_spec_tokens_details": True}
 
     def counters(self, endpoint: Endpoint) -> SpecCounters | None:
-        return counted_in_log(endpoint.log_path.read_text("utf-8", "replace"))
+        return counted_in_log(_settled_log(endpoint))
 
     def counted_in_reply(self, stats: Mapping[str, float]) -> SpecCounters | None:
         return counted_in_reply(stats)
@@ -141,7 +140,7 @@ class Sglang:
 
     def drafts_by_slot(self, endpoint: Endpoint) -> Sequence[SlotDrafts]:
         """One slot per data-parallel rank; of a tree's tokens most are wasted, so drafts stand for them."""
-        log = endpoint.log_path.read_text("utf-8", "replace")
+        log = _settled_log(endpoint)
         if "speculative_algorithm': 'NGRAM'" in log:
             return ()
         return [SlotDrafts(rank, c.accepted_tokens, c.drafts) for rank, c in counted_by_rank(log).items()]
@@ -259,7 +258,7 @@ class Sglang:
         plain = ["--model-path", str(served.model), *self._plain(served, shared)]
         speculative = {
             point.label: tuple(self._speculative(point, served))
-            for method in _open_methods(served)
+            for method in rules.open_methods(served)
             for point in knobs.shapes(method)
         }
         given = self._by_field({f: v for f, v in self._given(served, shared).items() if f.words(v)})
@@ -267,23 +266,10 @@ class Sglang:
         return Arms(tuple(plain), speculative, fixed)
 
 
-def _open_methods(served: Served) -> list[str]:
-    """Methods that model and draft allow, those the draft was made for first."""
-    fitting = methods_of_draft(config_of(served.draft)) if served.draft is not None else ()
-    return [
-        name
-        for name, method in knobs.METHODS.items()
-        if not method.needs_draft
-        or name in fitting
-        or (name == "NEXTN" and brings_draft(config_of(served.model)))
-    ]
-
-
-def _why_closed(method: str, served: Served) -> str:
-    if served.draft is None:
-        return f"{method} needs a draft model: name one, or choose another method"
-    fitting = " or ".join(methods_of_draft(config_of(served.draft)))
-    return f"{method} cannot draft with {Path(served.draft).name}: it was made for {fitting}"
+def _settled_log(endpoint: Endpoint) -> str:
+    """The log with the line of the last step: written after its reply, before the next answer."""
+    _server_info(endpoint)
+    return endpoint.log_path.read_text("utf-8", "replace")
 
 
 def _server_info(endpoint: Endpoint) -> Mapping[str, object]:

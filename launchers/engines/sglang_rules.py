@@ -9,8 +9,17 @@ from collections.abc import Callable, Mapping
 from itertools import islice
 from pathlib import Path
 
-from launchers.engines.engine import Knob
-from launchers.engines.sglang_knobs import ADAPTIVE_STEPS, LOSSY_KNOBS, Knobs, Method, canonical, method_of
+from launchers.engines.engine import Knob, Served
+from launchers.engines.sglang_knobs import (
+    ADAPTIVE_STEPS,
+    LOSSY_KNOBS,
+    METHODS,
+    Knobs,
+    Method,
+    canonical,
+    method_of,
+)
+from launchers.engines.sglang_model import brings_draft, config_of, methods_of_draft
 from results.errors import UsageError
 from results.records import KnobValue, Point
 
@@ -36,6 +45,26 @@ def check(point: Point, settings: Settings) -> None:
     for rule in RULES:
         if broken := rule(point.method, knobs, settings):
             raise UsageError(f"{point.label}: {broken}")
+
+
+def open_methods(served: Served) -> list[str]:
+    """Methods that model and draft allow, those the draft was made for first."""
+    fitting = methods_of_draft(config_of(served.draft)) if served.draft is not None else ()
+    return [
+        name
+        for name, method in METHODS.items()
+        if not method.needs_draft
+        or name in fitting
+        or (name == "NEXTN" and brings_draft(config_of(served.model)))
+    ]
+
+
+def why_closed(method: str, served: Served) -> str:
+    """Why a method that there is cannot be used with this model and draft."""
+    if served.draft is None:
+        return f"{method} needs a draft model: name one, or choose another method"
+    fitting = " or ".join(methods_of_draft(config_of(served.draft)))
+    return f"{method} cannot draft with {Path(served.draft).name}: it was made for {fitting}"
 
 
 def tree_size(num_steps: int, topk: int) -> int:

@@ -220,11 +220,15 @@ def test_greedy_text_is_the_baselines_however_much_is_accepted(
     with running(sglang, keeping, pair, BASELINE) as endpoint:
         expected = [complete(endpoint, sglang, prompt)[0] for prompt in asked]
     with running(sglang, keeping, pair, point) as endpoint:
+        before = sglang.counters(endpoint)
         got = [complete(endpoint, sglang, prompt) for prompt in asked]
+        after = sglang.counters(endpoint)
     assert [text for text, _, _ in got] == expected
     told = [sglang.counted_in_reply(stats) for _, _, stats in got]
     counted = sum((c for c in told if c is not None), SpecCounters(0, 0, 0))
-    assert counted.drafts > 0
+    assert before is not None
+    assert after is not None
+    assert after.since(before).accepted_tokens == counted.accepted_tokens > 0
     assert 1 + counted.accepted_tokens / counted.drafts >= length
 
 
