@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from launchers.engines.command_line import Reading, Searched
-from launchers.engines.llamacpp_cli import read_llamacpp
-from launchers.engines.sglang_cli import read_sglang
-from launchers.engines.vllm_cli import read_vllm
+from launchers.engines.llamacpp.cli import read_llamacpp
+from launchers.engines.sglang.cli import read_sglang
+from launchers.engines.vllm.cli import read_vllm
 from results.errors import UsageError
 from results.records import KnobValue
 from results.secrets import is_secret, looks_secret

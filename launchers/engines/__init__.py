@@ -17,15 +17,15 @@ def engine_named(name: str, server: str) -> Engine:
 
             return FakeEngine()
         case "sglang":
-            from launchers.engines.sglang import Sglang
+            from launchers.engines.sglang.engine import Sglang
 
             return Sglang(server)
         case "vllm":
-            from launchers.engines.vllm import Vllm
+            from launchers.engines.vllm.engine import Vllm
 
             return Vllm(server)
         case _:
-            from launchers.engines.llamacpp import EMBEDDED, LlamaCpp
+            from launchers.engines.llamacpp.engine import EMBEDDED, LlamaCpp
 
             return LlamaCpp(server or EMBEDDED)
 

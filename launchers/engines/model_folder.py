@@ -15,16 +15,17 @@ NOT_CONTENT = (".md", ".gitattributes", ".gitignore", ".lock")
 
 
 def find_model_folder(name_or_path: str) -> Path:
-    """A folder with a config.json, or a repository that is in the Hugging Face cache already.
+    """The absolute path of a folder with a config.json, or of a repository in the Hugging Face cache.
 
     Raises UsageError that says what is missing; nothing is downloaded.
     """
-    folder = Path(name_or_path).expanduser()
+    folder = Path(name_or_path).expanduser().absolute()
     if not folder.is_dir():
         folder = _cached_snapshot(name_or_path)
     missing = _missing_files(folder)
     if missing:
         raise UsageError(f"{folder} is no complete model folder: {missing} is missing")
+    read_config(folder)
     return folder
 
 

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from launchers.engines.engine import Recount, Served, SlotDrafts
-from launchers.engines.llamacpp import LlamaCpp
-from launchers.engines.llamacpp_log import effective_from_log, recount_from_log, slot_drafts_from_log
+from launchers.engines.llamacpp.engine import LlamaCpp
+from launchers.engines.llamacpp.log import effective_from_log, recount_from_log, slot_drafts_from_log
 from launchers.engines.prometheus import by_position, samples, total
 from launchers.launcher import Endpoint
 from results.errors import MeasurementInvalid, UsageError
@@ -204,7 +204,7 @@ def test_what_is_printed_of_the_drafter_makes_no_other_setting_of_the_arm(tmp_pa
     what = Served(tmp_path / "model.gguf", None, {"parallel": 2}, {})
     (tmp_path / "log").write_text(RECENT)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("launchers.engines.llamacpp.get_json", pages(what).__getitem__)
+        patch.setattr("launchers.engines.llamacpp.engine.get_json", pages(what).__getitem__)
         found = ENGINE.read_back(StubEndpoint(tmp_path / "log", owner=True), MAP_K, what)
     both_arms = {"build", "parallel", "context_per_slot"}
     assert set(found.effective) - both_arms <= ENGINE.speculative_settings
@@ -236,7 +236,7 @@ def read_back(
     (tmp_path / "log").write_text(log)
     endpoint: Endpoint = StubEndpoint(tmp_path / "log", owner)
     with pytest.MonkeyPatch.context() as patch, pytest.raises(MeasurementInvalid) as caught:
-        patch.setattr("launchers.engines.llamacpp.get_json", pages(what, slots, model).__getitem__)
+        patch.setattr("launchers.engines.llamacpp.engine.get_json", pages(what, slots, model).__getitem__)
         ENGINE.read_back(endpoint, point, what)
     return caught.value.reason, caught.value.evidence
 

@@ -10,12 +10,12 @@ from analysis.acceptance import from_counters, honest_length
 from analysis.settings import changed
 from launchers.engines.engine import ReadBack, Served
 from launchers.engines.prometheus import samples
-from launchers.engines.sglang import Sglang
-from launchers.engines.sglang_counts import admitted, counted_by_rank, counted_in_log, counted_in_reply
-from launchers.engines.sglang_flags import Flags
-from launchers.engines.sglang_install import Installation
-from launchers.engines.sglang_knobs import canonical, flag_values
-from launchers.engines.sglang_readback import Asked, field_of, read_back_from
+from launchers.engines.sglang.counts import admitted, counted_by_rank, counted_in_log, counted_in_reply
+from launchers.engines.sglang.engine import Sglang
+from launchers.engines.sglang.flags import Flags
+from launchers.engines.sglang.install import Installation
+from launchers.engines.sglang.knobs import canonical, flag_values
+from launchers.engines.sglang.readback import Asked, field_of, read_back_from
 from results.errors import MeasurementInvalid
 from results.reasons import Reason
 from results.records import BASELINE, AcceptanceState, KnobValue, Point, Rewrite, SpecCounters

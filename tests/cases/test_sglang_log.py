@@ -2,7 +2,7 @@
 
 import pytest
 
-from launchers.engines.sglang_log import cause_from_log
+from launchers.engines.sglang.log import cause_from_log
 from results.reasons import Reason
 
 # 34: the scheduler hangs while /health answers 200, and its watchdog ends it

@@ -9,8 +9,8 @@ import pytest
 from analysis.acceptance import from_counters
 from launchers.engines.engine import Served
 from launchers.engines.prometheus import samples
-from launchers.engines.vllm_counters import counted_in_reply, counters_of, drafts_by_engine
-from launchers.engines.vllm_log import runner_from_log, speculation_from_log
+from launchers.engines.vllm.counters import counted_in_reply, counters_of, drafts_by_engine
+from launchers.engines.vllm.log import runner_from_log, speculation_from_log
 from results.errors import UsageError
 from results.reasons import Reason
 from results.records import AcceptanceState, KnobValue, Point, SpecCounters

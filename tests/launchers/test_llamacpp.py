@@ -7,7 +7,7 @@ import pytest
 
 from launchers.embedded.flags import FLAGS, flag_name
 from launchers.engines.engine import Served
-from launchers.engines.llamacpp import LlamaCpp
+from launchers.engines.llamacpp.engine import LlamaCpp
 from results.errors import UsageError
 from results.reasons import Reason
 from results.records import BASELINE, Point

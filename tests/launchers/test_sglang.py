@@ -10,12 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from launchers.engines.engine import Engine, Served
-from launchers.engines.sglang import Sglang
-from launchers.engines.sglang_counts import counted_in_reply
-from launchers.engines.sglang_install import Installation
-from launchers.engines.sglang_knobs import METHODS, canonical, flag_values, rules_note
-from launchers.engines.sglang_model import methods_of_draft
-from launchers.engines.sglang_rules import Settings, check, tree_size
+from launchers.engines.sglang.counts import counted_in_reply
+from launchers.engines.sglang.engine import Sglang
+from launchers.engines.sglang.install import Installation
+from launchers.engines.sglang.install import resolved as resolved_by
+from launchers.engines.sglang.knobs import METHODS, canonical, flag_values, rules_note
+from launchers.engines.sglang.model import methods_of_draft
+from launchers.engines.sglang.rules import Settings, check, tree_size
 from results.errors import UsageError
 from results.records import BASELINE, KnobValue, Point, SpecCounters
 from tests.contracts.engine_contract import EngineKnowledge
@@ -233,18 +234,18 @@ def test_methods_follow_model_and_draft(engine: Sglang, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["/no/such/model", "./here", "~/there", "one", "a/b/c"])
 def test_a_missing_model_is_told_before_anything_starts(engine: Sglang, name: str) -> None:
-    with pytest.raises(UsageError, match="there is no such folder"):
+    with pytest.raises(UsageError, match="no such folder"):
         engine.resolve(name, None, {}, {})
 
 
 def test_a_folder_must_be_a_model(engine: Sglang, tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=r"no config\.json"):
+    with pytest.raises(UsageError, match=r"config\.json is missing"):
         engine.resolve(str(tmp_path), None, {}, {})
     (tmp_path / "config.json").write_text("{")
-    with pytest.raises(UsageError, match="is no JSON"):
+    with pytest.raises(UsageError, match=r"config\.json cannot be read"):
         engine.resolve(str(tmp_path), None, {}, {})
     (tmp_path / "config.json").write_text("{}")
-    with pytest.raises(UsageError, match="has no weights"):
+    with pytest.raises(UsageError, match="a weights file is missing"):
         engine.resolve(str(tmp_path), None, {}, {})
 
 
@@ -254,8 +255,6 @@ def test_identity_is_of_the_content(engine: Sglang, tmp_path: Path) -> None:
     assert ids[0] == ids[1]
     (there / "model.safetensors").write_bytes(b"others!")
     assert engine.identity(engine.resolve(str(there), None, {}, {})) != ids[0]
-    hub = engine.identity(Served("org/model", None, {}, {}))
-    assert hub == {"model_sha256": "repository org/model (content not known)"}
 
 
 # Arguments
@@ -338,16 +337,6 @@ def test_shared_settings_win_and_bear_the_engines_name(engine: Sglang, tmp_path:
             engine.check(Point("NGRAM", {name: 1}), served)
 
 
-def test_what_follows_from_a_shared_setting_is_no_difference_of_the_arms(
-    engine: Sglang, tmp_path: Path
-) -> None:
-    served = resolved(engine, tmp_path)
-    assert "--chunked-prefill-size" not in engine.speculative_settings
-    engine.command(Point("NGRAM", {"--max-running-requests": 16}), served, 8000)  # the stand-in derives it
-    assert "--chunked-prefill-size" in engine.speculative_settings
-    assert "--max-running-requests" not in engine.speculative_settings
-
-
 def test_arms_differ_in_speculative_words_only(engine: Sglang, tmp_path: Path) -> None:
     served = resolved(engine, tmp_path)
     baseline = engine.command(BASELINE, served, 8000)
@@ -363,7 +352,7 @@ def test_what_speculation_changes_is_pinned_in_both_arms(engine: Sglang, tmp_pat
     served = resolved(engine, tmp_path, {"device": "cuda"})
     argv = engine.command(BASELINE, served, 8000)
     assert argv[argv.index("--max-running-requests") + 1] == "48"
-    assert "--disable-overlap-schedule" in argv
+    assert "--disable-overlap-schedule" not in argv  # drafting has no choice: that is part of what it costs
     assert argv[argv.index("--attention-backend") + 1] == "triton"
     assert argv[argv.index("--mem-fraction-static") + 1] == "0.875"
     assert engine.notes(served) == ()
@@ -430,7 +419,7 @@ def test_answers_are_remembered_until_something_they_depend_on_changes(
 
     def starts_a_process(env: Mapping[str, str]) -> bool:
         with install.probe(env) as probe:
-            assert "resolved" in probe.resolve(argv)
+            assert "resolved" in resolved_by(probe, argv)
             return probe.is_running
 
     assert starts_a_process({})

@@ -12,13 +12,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from launchers.engines import vllm_schedule as schedule
 from launchers.engines.engine import Engine, Served, SlotDrafts
-from launchers.engines.vllm import Vllm
-from launchers.engines.vllm_effective import compare_flags, compare_point, flattened, speculative_settings
-from launchers.engines.vllm_flags import Capabilities, capabilities_from
-from launchers.engines.vllm_knobs import METHODS
-from launchers.engines.vllm_models import draft_method
+from launchers.engines.vllm import schedule
+from launchers.engines.vllm.effective import compare_flags, compare_point, flattened, speculative_settings
+from launchers.engines.vllm.engine import Vllm
+from launchers.engines.vllm.flags import Capabilities, capabilities_from
+from launchers.engines.vllm.knobs import METHODS
+from launchers.engines.vllm.models import draft_method
 from results.errors import MeasurementInvalid, UsageError
 from results.reasons import Reason
 from results.records import BASELINE, KnobValue, Point, Rewrite
@@ -229,10 +229,12 @@ def test_methods_and_keys_are_those_of_the_installation(plain: Served) -> None:
         old.check(Point("ngram"), plain)
 
 
-def test_an_unknown_release_is_said() -> None:
+def test_an_unknown_release_is_said(plain: Served) -> None:
     assert ENGINE.version() == "vLLM 0.32.0"
-    assert "those of 0.33 are used" in engine(version="0.41.2").version()
-    assert "those of 0.32 are used" in engine(version="0.9.1").version()
+    assert ENGINE.notes(plain) == ()
+    for version, rules in (("0.41.2", "0.33"), ("0.9.1", "0.32")):
+        (note,) = engine(version=version).notes(plain)
+        assert f"those of vLLM {rules}, not of {version}" in note
 
 
 # Points
@@ -283,7 +285,7 @@ METHODS_AND_KNOBS = st.sampled_from(sorted(METHODS)).flatmap(
 
 @given(METHODS_AND_KNOBS)
 def test_canonical_is_stable_and_decides_legality(drawn: tuple[str, dict[str, KnobValue]]) -> None:
-    from launchers.engines.vllm_knobs import check
+    from launchers.engines.vllm.knobs import check
 
     method, knobs = drawn
     point = Point(method, knobs)

@@ -13,7 +13,7 @@ import requests
 
 from launchers.embedded.model import find_model
 from launchers.engines.engine import Engine, Served, SlotDrafts
-from launchers.engines.llamacpp import LlamaCpp
+from launchers.engines.llamacpp.engine import LlamaCpp
 from launchers.launcher import Launch, Launcher
 from launchers.port import free_port
 from launchers.process import ProcessEndpoint, ProcessLauncher

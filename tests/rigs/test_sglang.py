@@ -12,7 +12,7 @@ import requests
 
 from analysis.settings import changed
 from launchers.engines.engine import Engine, Served
-from launchers.engines.sglang import Sglang
+from launchers.engines.sglang.engine import Sglang
 from launchers.launcher import Endpoint, Launch, Launcher
 from launchers.port import free_port
 from launchers.process import ProcessLauncher

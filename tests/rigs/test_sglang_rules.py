@@ -10,9 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from launchers.engines.sglang_install import Installation, Probe
-from launchers.engines.sglang_knobs import METHODS, canonical, flag_values
-from launchers.engines.sglang_rules import check
+from launchers.engines.probe import Probe
+from launchers.engines.sglang.install import Installation, resolved
+from launchers.engines.sglang.knobs import METHODS, canonical, flag_values
+from launchers.engines.sglang.rules import check
 from results.errors import UsageError
 from results.records import KnobValue, Point
 from tests.rigs.needed import needed_rig
@@ -95,7 +96,7 @@ def test_a_legal_point_becomes_what_its_canonical_form_says(installation: Instal
     assert len(legal) >= 40
     assert {point.method for point in legal} == set(METHODS) - {"none"}
     for point in legal:
-        answer = probe.resolve(words(installation, point))
+        answer = resolved(probe, words(installation, point))
         assert "resolved" in answer, f"{point.label}: {answer}"
         expected = asked(canonical(point))
         got = {name: answer["resolved"][name] for name in expected}
@@ -114,7 +115,7 @@ def test_an_illegal_point_is_refused_rewritten_useless_or_fatal(
 
 def end(installation: Installation, probe: Probe, point: Point) -> str:
     """What becomes of it: the first that applies."""
-    answer = probe.resolve(words(installation, point))
+    answer = resolved(probe, words(installation, point))
     if "error" in answer:
         return "refused"
     if any(answer["resolved"][name] != value for name, value in asked(point).items()):

@@ -16,7 +16,7 @@ import requests
 
 from analysis.settings import changed
 from launchers.engines.engine import Engine, Served
-from launchers.engines.vllm import Vllm
+from launchers.engines.vllm.engine import Vllm
 from launchers.launcher import Endpoint, Launch, Launcher
 from launchers.port import free_port
 from launchers.process import ProcessLauncher

@@ -9,7 +9,7 @@ from unittest.mock import patch
 import pytest
 
 from launchers.engines.engine import Recount, SlotDrafts
-from launchers.engines.llamacpp import LlamaCpp
+from launchers.engines.llamacpp.engine import LlamaCpp
 from launchers.fake import FakeEngine
 from launchers.fake_server import Fault
 from launchers.launcher import Endpoint

@@ -7,14 +7,13 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from launchers.engines import vllm_knobs as knobs
-from launchers.engines import vllm_rules as rules
 from launchers.engines.engine import Knob, ReadBack, Recount, Served, SlotDrafts
 from launchers.engines.http import ask, get_json, is_ok, post_json
 from launchers.engines.model_folder import find_model_folder, folder_identity
-from launchers.engines.probe import find_python, probe
-from launchers.engines.vllm_config import FLAG, SPACE_KEYS, config_of, offered, split
-from launchers.engines.vllm_counters import (
+from launchers.engines.probe import Probe, find_python
+from launchers.engines.vllm import knobs, rules
+from launchers.engines.vllm.config import FLAG, SPACE_KEYS, config_of, offered, split
+from launchers.engines.vllm.counters import (
     FAMILY,
     RUNNING,
     WAITING,
@@ -24,8 +23,8 @@ from launchers.engines.vllm_counters import (
     drafts_by_engine,
     fetch,
 )
-from launchers.engines.vllm_effective import speculative_settings
-from launchers.engines.vllm_flags import (
+from launchers.engines.vllm.effective import speculative_settings
+from launchers.engines.vllm.flags import (
     Capabilities,
     argv_of,
     capabilities_from,
@@ -33,9 +32,9 @@ from launchers.engines.vllm_flags import (
     named,
     pinned,
 )
-from launchers.engines.vllm_log import cause_from_log, refused_sampling, speculation_from_log
-from launchers.engines.vllm_models import Models, models_of
-from launchers.engines.vllm_readback import read_back
+from launchers.engines.vllm.log import cause_from_log, refused_sampling, speculation_from_log
+from launchers.engines.vllm.models import Models, models_of
+from launchers.engines.vllm.readback import read_back
 from launchers.launcher import Endpoint
 from launchers.port import LOOPBACK
 from results.errors import UsageError
@@ -43,7 +42,7 @@ from results.reasons import Reason
 from results.records import BASELINE, KnobValue, Point, SpecCounters
 
 DEFAULT_PYTHON = "python3"
-PROBE = Path(__file__).with_name("vllm_probe.py")
+INSIDE = Path(__file__).with_name("inside.py")
 PER_REQUEST = "--per-request-spec-decode-metrics"
 # Set by the tool itself: never by the user's fixed arguments.
 OURS = {"--model", "--host", "--port", "--uds", "--config", PER_REQUEST, "--disable-log-stats"}
@@ -69,12 +68,13 @@ class Vllm:
         """What this installation can do, asked once. Raises UsageError if vLLM is not there."""
         if self._given is not None:
             return self._given
-        try:
-            return capabilities_from(probe(self.python, PROBE))
-        except UsageError as error:
+        with Probe(self.python, INSIDE) as probe:
+            answer = probe.ask({"capabilities": True})
+        if "error" in answer:
             raise UsageError(
-                f"{error}: set `server` to the Python that has vLLM, e.g. ~/vllm/bin/python"
-            ) from None
+                f"{self.python} cannot use vLLM ({answer['error']}): set `server` to the Python that has it"
+            )
+        return capabilities_from(answer)
 
     @property
     def speculative_settings(self) -> frozenset[str]:

@@ -3,10 +3,10 @@
 import re
 from collections.abc import Iterator, Mapping
 
-from launchers.engines import vllm_schedule as schedule
-from launchers.engines.vllm_flags import Capabilities
-from launchers.engines.vllm_knobs import METHODS
-from launchers.engines.vllm_models import Models
+from launchers.engines.vllm import schedule
+from launchers.engines.vllm.flags import Capabilities
+from launchers.engines.vllm.knobs import METHODS
+from launchers.engines.vllm.models import Models
 from results.errors import UsageError
 from results.records import KnobValue, Point
 

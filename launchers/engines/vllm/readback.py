@@ -6,9 +6,9 @@ from typing import Any
 
 from launchers.engines.engine import ReadBack
 from launchers.engines.http import ask, get_json
-from launchers.engines.vllm_effective import SPECULATIVE, compare_flags, compare_point, flattened
-from launchers.engines.vllm_flags import Capabilities
-from launchers.engines.vllm_log import runner_from_log, speculation_from_log
+from launchers.engines.vllm.effective import SPECULATIVE, compare_flags, compare_point, flattened
+from launchers.engines.vllm.flags import Capabilities
+from launchers.engines.vllm.log import runner_from_log, speculation_from_log
 from launchers.launcher import Endpoint
 from results.errors import MeasurementInvalid
 from results.reasons import Reason

@@ -10,7 +10,8 @@ from itertools import islice
 from pathlib import Path
 
 from launchers.engines.engine import Knob, Served
-from launchers.engines.sglang_knobs import (
+from launchers.engines.model_folder import read_config
+from launchers.engines.sglang.knobs import (
     ADAPTIVE_STEPS,
     LOSSY_KNOBS,
     METHODS,
@@ -19,7 +20,7 @@ from launchers.engines.sglang_knobs import (
     canonical,
     method_of,
 )
-from launchers.engines.sglang_model import brings_draft, config_of, methods_of_draft
+from launchers.engines.sglang.model import brings_draft, methods_of_draft
 from results.errors import UsageError
 from results.records import KnobValue, Point
 
@@ -49,13 +50,13 @@ def check(point: Point, settings: Settings) -> None:
 
 def open_methods(served: Served) -> list[str]:
     """Methods that model and draft allow, those the draft was made for first."""
-    fitting = methods_of_draft(config_of(served.draft)) if served.draft is not None else ()
+    fitting = methods_of_draft(read_config(Path(served.draft))) if served.draft is not None else ()
     return [
         name
         for name, method in METHODS.items()
         if not method.needs_draft
         or name in fitting
-        or (name == "NEXTN" and brings_draft(config_of(served.model)))
+        or (name == "NEXTN" and brings_draft(read_config(Path(served.model))))
     ]
 
 
@@ -63,7 +64,7 @@ def why_closed(method: str, served: Served) -> str:
     """Why a method that there is cannot be used with this model and draft."""
     if served.draft is None:
         return f"{method} needs a draft model: name one, or choose another method"
-    fitting = " or ".join(methods_of_draft(config_of(served.draft)))
+    fitting = " or ".join(methods_of_draft(read_config(Path(served.draft))))
     return f"{method} cannot draft with {Path(served.draft).name}: it was made for {fitting}"
 
 

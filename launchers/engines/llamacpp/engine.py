@@ -15,10 +15,10 @@ import psutil
 from launchers.embedded.flags import BY_NAME, SPECULATIVE, flag_name
 from launchers.embedded.gguf import check_gguf
 from launchers.embedded.model import file_identity, find_model
-from launchers.engines import llamacpp_knobs as rules
 from launchers.engines.engine import Knob, ReadBack, Recount, Served, SlotDrafts
 from launchers.engines.http import ask, get_json, is_ok, post_json
-from launchers.engines.llamacpp_log import (
+from launchers.engines.llamacpp import knobs as rules
+from launchers.engines.llamacpp.log import (
     cause_from_log,
     effective_from_log,
     line_with,
@@ -153,7 +153,7 @@ class LlamaCpp:
         # On an assertion ggml would start a debugger on itself before it dies.
         variables = {"GGML_NO_BACKTRACE": "1"}
         if self._is_embedded:  # our packages, from wherever the tool itself has them
-            paths = [str(Path(__file__).parents[2]), *os.environ.get("PYTHONPATH", "").split(os.pathsep)]
+            paths = [str(Path(__file__).parents[3]), *os.environ.get("PYTHONPATH", "").split(os.pathsep)]
             variables["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
         return {**variables, **served.env}
 

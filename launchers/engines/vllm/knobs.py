@@ -7,8 +7,8 @@ vLLM drafts chains only: there is no top-k and no tree.
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from launchers.engines import vllm_schedule as schedule
 from launchers.engines.engine import Knob
+from launchers.engines.vllm import schedule
 from results.errors import UsageError
 from results.records import BASELINE_METHOD, KnobValue, Point
 

@@ -4,8 +4,9 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from launchers.engines.sglang_flags import Flags
-from launchers.engines.sglang_install import Answer, Probe
+from launchers.engines.probe import Answer, Probe
+from launchers.engines.sglang.flags import Flags
+from launchers.engines.sglang.install import resolved as resolve
 from results.errors import UsageError
 
 # Passed explicitly even where both arms resolve alike, so that a new release's defaults move no series.
@@ -23,7 +24,6 @@ PINNED = frozenset(
         "disable_cuda_graph_padding",
         "disable_custom_all_reduce",
         "disable_hybrid_swa_memory",
-        "disable_overlap_schedule",
         "disable_radix_cache",
         "dp_size",
         "dtype",
@@ -71,6 +71,8 @@ VOLATILE = frozenset(
         "pp_max_micro_batch_size",
     }
 )
+# What a method of drafting leaves no choice about is part of what it costs: the baseline keeps its own.
+FORCED = frozenset({"disable_overlap_schedule"})
 # SGLang's own cap under speculation, for where it cannot be asked.
 UNASKED: Mapping[str, object] = {"max_running_requests": 48}
 
@@ -99,7 +101,7 @@ class Arms:
 
     def resolve(self, probe: Probe, pins: Sequence[str] = ()) -> tuple[Answer, Mapping[str, Answer]]:
         plain = [*self.plain, *pins]
-        return probe.resolve(plain), {k: probe.resolve([*plain, *v]) for k, v in self.speculative.items()}
+        return resolve(probe, plain), {k: resolve(probe, [*plain, *v]) for k, v in self.speculative.items()}
 
 
 def is_speculative(field_name: str) -> bool:
@@ -145,7 +147,7 @@ def _chosen(base: Fields, resolved: Sequence[Fields], fixed: frozenset[str]) -> 
     for name in base:
         values = [fields.get(name) for fields in resolved]
         differs = any(value != base[name] for value in values)
-        if is_speculative(name) or name in VOLATILE | fixed or not (differs or name in PINNED):
+        if is_speculative(name) or name in VOLATILE | FORCED | fixed or not (differs or name in PINNED):
             continue
         chosen[name] = any(values) if isinstance(values[0], bool) else values[0]
     return chosen
@@ -172,7 +174,7 @@ def _accepted(probe: Probe, arms: Arms, pins: Mapping[str, list[str]]) -> Mappin
     if "error" not in plain and not any("error" in answer for answer in speculative.values()):
         return pins
     return {
-        name: words for name, words in pins.items() if "error" not in probe.resolve([*arms.plain, *words])
+        name: words for name, words in pins.items() if "error" not in resolve(probe, [*arms.plain, *words])
     }
 
 
@@ -182,7 +184,7 @@ def _differences(plain: Answer, speculative: Mapping[str, Answer]) -> dict[str, 
     base: Fields = plain["resolved"]
     for label, answer in speculative.items():
         for name, value in answer.get("resolved", {}).items():
-            if not is_speculative(name) and name not in VOLATILE and value != base.get(name):
+            if not is_speculative(name) and name not in VOLATILE | FORCED and value != base.get(name):
                 found.setdefault(name, f"{name} is {base.get(name)}, with {label} {value}")
     return found
 

@@ -6,12 +6,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from launchers.engines import vllm_schedule as schedule
 from launchers.engines.engine import Knob
-from launchers.engines.vllm_flags import Capabilities
-from launchers.engines.vllm_knobs import METHODS
-from launchers.engines.vllm_models import Models
-from launchers.engines.vllm_rules import KEY_OF, draft_length
+from launchers.engines.vllm import schedule
+from launchers.engines.vllm.flags import Capabilities
+from launchers.engines.vllm.knobs import METHODS
+from launchers.engines.vllm.models import Models
+from launchers.engines.vllm.rules import KEY_OF, draft_length
 from results.records import KnobValue, Point
 
 FLAG = "--speculative-config"

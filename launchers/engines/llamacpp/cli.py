@@ -16,7 +16,7 @@ from launchers.engines.command_line import (
     text_of,
     without_own,
 )
-from launchers.engines.llamacpp_knobs import METHODS
+from launchers.engines.llamacpp.knobs import METHODS
 from results.errors import UsageError
 from results.records import BASELINE_METHOD, KnobValue
 

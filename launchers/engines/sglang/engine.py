@@ -1,19 +1,19 @@
 """SGLang: any server that `python -m sglang.launch_server` of some environment starts."""
 
 from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
 
-from launchers.engines import sglang_knobs as knobs
-from launchers.engines import sglang_rules as rules
 from launchers.engines.engine import Knob, ReadBack, Recount, Served, SlotDrafts
 from launchers.engines.http import ask, get_json, is_ok, post_json
+from launchers.engines.model_folder import find_model_folder, folder_identity
 from launchers.engines.prometheus import fetch_samples
-from launchers.engines.sglang_counts import admitted, counted_by_rank, counted_in_log, counted_in_reply
-from launchers.engines.sglang_flags import Flag
-from launchers.engines.sglang_install import Installation
-from launchers.engines.sglang_log import cause_from_log
-from launchers.engines.sglang_model import find_folder, identity
-from launchers.engines.sglang_parity import Arms, Parity, find_parity, is_speculative
-from launchers.engines.sglang_readback import SPECULATIVE_NAMES, Asked, field_of, read_back_from
+from launchers.engines.sglang import knobs, rules
+from launchers.engines.sglang.counts import admitted, counted_by_rank, counted_in_log, counted_in_reply
+from launchers.engines.sglang.flags import Flag
+from launchers.engines.sglang.install import Installation
+from launchers.engines.sglang.log import cause_from_log
+from launchers.engines.sglang.parity import Arms, Parity, find_parity, is_speculative
+from launchers.engines.sglang.readback import SPECULATIVE_NAMES, Asked, field_of, read_back_from
 from launchers.launcher import Endpoint
 from launchers.port import LOOPBACK
 from results.errors import MeasurementInvalid, UsageError
@@ -44,12 +44,10 @@ class Sglang:
         self._installation = Installation(server)
         self._parities: dict[str, Parity] = {}
         self._deprecated: list[str] = []
-        self._following: frozenset[str] = frozenset()
 
     @property
     def speculative_settings(self) -> frozenset[str]:
-        """Of speculation, and what follows from settings that a Point shares with no baseline."""
-        return SPECULATIVE_NAMES | self._following
+        return SPECULATIVE_NAMES
 
     def notes(self, served: Served) -> Sequence[str]:
         rule = knobs.rules_note(self._installation.version)
@@ -67,15 +65,17 @@ class Sglang:
         env: Mapping[str, str],
     ) -> Served:
         self.version()
-        draft_folder = find_folder(draft, "draft model") if draft else None
-        served = Served(find_folder(model, "model"), draft_folder, args, env)
+        draft_folder = find_model_folder(draft) if draft else None
+        served = Served(find_model_folder(model), draft_folder, args, env)
         self._given(served, {})
         self._parity(served, {})
         return served
 
     def identity(self, served: Served) -> Mapping[str, str]:
         roles = {"model": served.model, "draft": served.draft}
-        return {f"{role}_sha256": identity(path) for role, path in roles.items() if path is not None}
+        return {
+            f"{role}_sha256": folder_identity(Path(path)) for role, path in roles.items() if path is not None
+        }
 
     def methods(self, served: Served) -> Mapping[str, tuple[Knob, ...]]:
         return {name: knobs.METHODS[name].knobs for name in rules.open_methods(served)}
@@ -241,18 +241,7 @@ class Sglang:
             arms = self._arms(served, shared)
             with self._installation.probe(served.env) as probe:
                 self._parities[key] = find_parity(probe, self._installation.flags, arms)
-            self._following |= self._consequences(served, shared, self._parities[key])
         return self._parities[key]
-
-    def _consequences(
-        self, served: Served, shared: Mapping[str, KnobValue], parity: Parity
-    ) -> frozenset[str]:
-        """Settings that SGLang derives otherwise because of the shared ones, by the name of their flag."""
-        usual = self._parity(served, {}).settings if shared else parity.settings
-        flags = {
-            self._installation.flags.of_field(k) for k, v in parity.settings.items() if v != usual.get(k)
-        }
-        return frozenset(flag.name for flag in flags if flag is not None) - shared.keys()
 
     def _arms(self, served: Served, shared: Mapping[str, KnobValue]) -> Arms:
         plain = ["--model-path", str(served.model), *self._plain(served, shared)]

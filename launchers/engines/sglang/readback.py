@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from launchers.engines.engine import ReadBack, Served
-from launchers.engines.sglang_flags import Flags
-from launchers.engines.sglang_knobs import FLAGS, canonical, method_of
-from launchers.engines.sglang_parity import PINNED, VOLATILE, is_speculative
+from launchers.engines.sglang.flags import Flags
+from launchers.engines.sglang.knobs import FLAGS, canonical, method_of
+from launchers.engines.sglang.parity import FORCED, PINNED, VOLATILE, is_speculative
 from results.errors import MeasurementInvalid
 from results.reasons import Reason
 from results.records import BASELINE_METHOD, KnobValue, Point, Rewrite
@@ -48,7 +48,7 @@ def field_of(flag: str) -> str:
 
 
 KNOB_OF_FIELD = {field_of(flag): knob for knob, flag in FLAGS.items()}
-SPECULATIVE_NAMES = frozenset({"method", CAPACITY, *FLAGS})
+SPECULATIVE_NAMES = frozenset({"method", CAPACITY, *FLAGS, *(f"--{f.replace('_', '-')}" for f in FORCED)})
 
 
 def read_back_from(
@@ -163,7 +163,7 @@ def settings(server: Info, point: Point, flags: Flags, named: frozenset[str]) ->
             effective[KNOB_OF_FIELD[name]] = plain(value)
         elif flag is None or name in NOT_SETTINGS or is_speculative(name):
             continue
-        elif name in PINNED | named or value != flag.default:
+        elif name in PINNED | FORCED | named or value != flag.default:
             effective[flag.name] = plain(value)
     if not point.is_baseline:
         effective["method"] = point.method

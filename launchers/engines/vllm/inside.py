@@ -1,4 +1,4 @@
-"""Run by vLLM's own Python: what this installation of it can do, as one line of JSON on stdout.
+"""Run by vLLM's own Python: what this installation of it can do, as JSON, for every line on stdin.
 
 Uses nothing of this project. Reads the parser of `vllm serve` and the fields of SpeculativeConfig, so
 that a flag or a key that a release renamed is known before a launch. No server and no model is loaded.
@@ -10,6 +10,8 @@ import importlib
 import importlib.metadata
 import importlib.util
 import json
+import os
+import sys
 import typing
 from typing import Any
 
@@ -66,7 +68,8 @@ def device() -> tuple[str, str, int | None]:
         return kind, "", None
 
 
-def main() -> None:
+def capabilities() -> dict[str, Any]:
+    """Everything that the rules and the command line are made from."""
     parser_type = first_of(
         "vllm.utils.argparse_utils:FlexibleArgumentParser", "vllm.utils:FlexibleArgumentParser"
     )
@@ -79,7 +82,7 @@ def main() -> None:
         "vllm.config.speculative" if importlib.util.find_spec("vllm.config.speculative") else "vllm.config"
     )
     kind, name, memory_bytes = device()
-    found = {
+    return {
         "version": importlib.import_module("vllm").__version__,
         "distribution": any(
             (d.metadata["Name"] or "").lower() == "vllm" for d in importlib.metadata.distributions()
@@ -94,7 +97,13 @@ def main() -> None:
         "device_name": name,
         "device_memory_bytes": memory_bytes,
     }
-    print(json.dumps(found))  # noqa: T201  # the result of this program
+
+
+def main() -> None:
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)  # what vLLM prints is no answer
+    for _ in sys.stdin:
+        print(json.dumps(capabilities()), file=answers, flush=True)
 
 
 if __name__ == "__main__":

@@ -6,9 +6,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from launchers.engines import vllm_schedule as schedule
-from launchers.engines.vllm_knobs import KNOB_NAMES, canonical
-from launchers.engines.vllm_rules import KEY_OF
+from launchers.engines.vllm import schedule
+from launchers.engines.vllm.knobs import KNOB_NAMES, canonical
+from launchers.engines.vllm.rules import KEY_OF
 from results.records import KnobValue, Point, Rewrite
 
 SPECULATIVE = "speculative_config"

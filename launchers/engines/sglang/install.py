@@ -1,0 +1,55 @@
+"""An installed SGLang, asked through its own Python: version, flags, and what it makes of arguments."""
+
+import subprocess
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+
+from launchers.engines.probe import Answer, Probe, find_python
+from launchers.engines.sglang.flags import Flags, flags_from_rows
+from results.errors import UsageError
+
+INSIDE = Path(__file__).with_name("inside.py")
+VERSION_CODE = "from importlib.metadata import version; print(version('sglang'))"
+
+
+class Installation:
+    """SGLang as the interpreter `server` has it."""
+
+    def __init__(self, server: str) -> None:
+        self._server = server or "python3"
+
+    @cached_property
+    def python(self) -> str:
+        """Raises UsageError if there is no such program."""
+        return find_python(self._server)
+
+    @cached_property
+    def version(self) -> str:
+        """Of the package, without importing it. Raises UsageError: no interpreter, no SGLang in it."""
+        command = [self.python, "-c", VERSION_CODE]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+        if done.returncode:
+            raise UsageError(
+                f"{self.python} has no SGLang: set `server` to the Python of the environment that has it"
+            )
+        return done.stdout.strip()
+
+    @cached_property
+    def flags(self) -> Flags:
+        """The flags of the server's own parser. Raises UsageError if it cannot be asked."""
+        with self.probe({}) as probe:
+            answer = probe.ask({"flags": True, "version": self.version})
+        if "error" in answer:
+            raise UsageError(
+                f"SGLang {self.version} of {self.python} does not say its flags: {answer['error']}"
+            )
+        return flags_from_rows(answer["flags"])
+
+    def probe(self, env: Mapping[str, str]) -> Probe:
+        return Probe(self.python, INSIDE, env)
+
+
+def resolved(probe: Probe, argv: Sequence[str]) -> Answer:
+    """`{"resolved": {field: value}}` or `{"error": line}` for the arguments of a server."""
+    return probe.ask({"argv": list(argv)})

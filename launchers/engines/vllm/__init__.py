@@ -1,0 +1,1 @@
+"""vLLM: flags, knobs, rules, read-back, counters and failure signs."""
