@@ -22,10 +22,11 @@ def find_model_folder(name_or_path: str) -> Path:
     folder = Path(name_or_path).expanduser().absolute()
     if not folder.is_dir():
         folder = _cached_snapshot(name_or_path)
+    if (folder / "config.json").is_file():
+        read_config(folder)
     missing = _missing_files(folder)
     if missing:
         raise UsageError(f"{folder} is no complete model folder: {missing} is missing")
-    read_config(folder)
     return folder
 
 
