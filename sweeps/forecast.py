@@ -8,7 +8,7 @@ from analysis.statistics import look_alpha, smallest_effect
 from results.records import BASELINE, Phase, Point
 from results.secrets import masked
 from sweeps.prepare import Plan
-from sweeps.space import iter_start_points
+from sweeps.space import baseline_space, iter_start_points
 
 SHOWN_TRIALS = 3
 SHOWN_PORT = 8080  # stands for the free port that each start gets
@@ -21,6 +21,7 @@ class Forecast:
     """Commands and figures for `--dry-run`."""
 
     trials: int
+    baseline_trials: int
     baseline: str
     first_trials: tuple[str, ...]
     time: str
@@ -33,12 +34,19 @@ def forecast(plan: Plan) -> Forecast:
     trials = min(plan.sweep.budget.trials, len(plan.space.points))
     return Forecast(
         trials=trials,
+        baseline_trials=_baseline_trials(plan),
         baseline=_command(plan, BASELINE),
         first_trials=tuple(_command(plan, p) for p in islice(iter_start_points(plan.space), SHOWN_TRIALS)),
-        time=_time(plan, trials),
+        time=_time(plan, trials + _baseline_trials(plan)),
         sensitivity=sensitivity(plan),
         notes=tuple(plan.engine.notes(plan.served)),
     )
+
+
+def _baseline_trials(plan: Plan) -> int:
+    without = baseline_space(plan.space)
+    budget = plan.sweep.budget.for_baseline
+    return min(budget, len(without.points) - 1) if without else 0
 
 
 def sensitivity(plan: Plan) -> str:

@@ -83,8 +83,7 @@ class Run:
         without = baseline_space(self.space)
         if without is None:
             return BASELINE
-        budget = self.sweep.budget.baseline_trials
-        self._measure(without, math.ceil(self.sweep.budget.trials / 4) if budget is None else budget, go_on)
+        self._measure(without, self.sweep.budget.for_baseline, go_on)
         best = best_of([t for t in self.folder.trials() if t.point.is_baseline])
         gained = best is not None and (best.log_speedup or 0.0) > math.log1p(self.sweep.confirm.same_margin)
         baseline = best.point if best is not None and gained else BASELINE

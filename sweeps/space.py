@@ -87,6 +87,19 @@ class Space:
                     found[other.key] = other
         return [*found.values()]
 
+    def distance(self, a: Point, b: Point) -> float:
+        """Steps from value to value over all knobs; infinite between methods. A dead knob is no way."""
+        if a.method != b.method:
+            return float("inf")
+        steps = 0
+        for knob, values in self.methods[a.method].items():
+            here, there = self._value(a, knob), self._value(b, knob)
+            if here == there or here not in values or there not in values:
+                continue
+            apart = abs(values.index(here) - values.index(there))
+            steps += apart if _is_ordered(values) else 1
+        return steps
+
     def _value(self, point: Point, knob: str) -> KnobValue | None:
         """What this knob is set to; None where it is dead."""
         if knob in point.knobs:
@@ -263,6 +276,10 @@ def _check_value(place: str, knob: Knob, value: KnobValue) -> None:
     if knob.choices:
         if value not in knob.choices:
             raise UsageError(f"{place}: {value!r} is not one of {', '.join(map(str, knob.choices))}")
+        return
+    if isinstance(knob.default, str):  # a file, a schedule ...: what it may say is the engine's to check
+        if not isinstance(value, str):
+            raise UsageError(f"{place}: {value!r} is not text")
         return
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise UsageError(f"{place}: {value!r} is not a number")

@@ -105,12 +105,24 @@ class Search:
                 self._study.tell(trial, state=_pruned())
             elif (known := self._told.get(point.key)) is not None:
                 _tell(self._study, trial, known)
+            elif self._looks_doomed(point):  # not launched while there is something better to try
+                trial.set_constraint("failed", 1.0)
+                self._study.tell(trial, state=_pruned())
             else:
                 trial.set_user_attr("point", point.label)
                 self._asked = (point.key, trial)
                 return point
         unknown = [p for key, p in self._space.points.items() if key not in self._told]
-        return self._take(self._random.choice(unknown))
+        hopeful = [p for p in unknown if not self._looks_doomed(p)]
+        return self._take(self._random.choice(hopeful or unknown))
+
+    def _looks_doomed(self, point: Point) -> bool:
+        """Whether everything that was tried closest to a Point failed by its own fault."""
+        tried = [(self._space.distance(point, t.launched), t) for t in self._trials]
+        nearest = min((steps for steps, _ in tried), default=math.inf)
+        if nearest == math.inf:
+            return False
+        return all(_is_own_fault(t) for steps, t in tried if steps == nearest)
 
 
 def best_of(trials: Sequence[Trial]) -> Trial | None:
@@ -140,6 +152,14 @@ def _ranked(trials: Sequence[Trial]) -> list[Trial]:
         and t.log_speedup is not None
         and all(v <= 0 for v in t.limits.values())
     ]
+
+
+def _is_own_fault(trial: Trial) -> bool:
+    return (
+        trial.state is TrialState.FAILED
+        and trial.failure is not None
+        and trial.failure.reason not in MACHINE_FAULTS
+    )
 
 
 def _log_speedup(trial: Trial) -> float:

@@ -3,6 +3,7 @@
 import difflib
 import hashlib
 import json
+import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -101,6 +102,11 @@ class Budget(_Model):
     hours: Annotated[float, Field(gt=0)] | None = Field(
         default=None, description="wall time for search and confirmation, kept within one Block"
     )
+
+    @property
+    def for_baseline(self) -> int:
+        """Trials of the baseline's own settings."""
+        return math.ceil(self.trials / 4) if self.baseline_trials is None else self.baseline_trials
 
 
 class Confirm(_Model):

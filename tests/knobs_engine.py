@@ -27,6 +27,7 @@ class KnobsEngine:
                 Knob("n", 4, 1, 16, grid=(2, 4, 8)),
                 Knob("kind", "plain", choices=("plain", "fuzzy"), grid=("plain", "fuzzy")),
                 Knob("loose", False, choices=(False, True), optional=True),
+                Knob("schedule", "", optional=True),
             ),
         }
 
@@ -45,7 +46,8 @@ class KnobsEngine:
     def canonical(self, point: Point) -> Point:
         if point.method == "tree" and point.knobs["topk"] == 1:
             return Point("tree", {k: v for k, v in point.knobs.items() if k != "draft"})
-        return Point(point.method, {k: v for k, v in point.knobs.items() if (k, v) != ("loose", False)})
+        unset = {"loose": False, "schedule": ""}
+        return Point(point.method, {k: v for k, v in point.knobs.items() if unset.get(k) != v})
 
     def starting_points(self, served: Served) -> Sequence[Point]:
         return [

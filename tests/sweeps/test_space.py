@@ -43,6 +43,7 @@ def test_an_empty_space_means_every_method() -> None:
         ({"tree": {"steps": [5], "topk": [4], "draft": [4]}}, "steps=5 is in no legal Point: draft (4) must"),
         ({"tree": {"steps": [3, 5], "topk": [4], "draft": [4]}}, "steps=5 is in no legal Point: draft (4)"),
         ({"lookup": {"loose": [False, True]}}, "loose=True is in no legal Point: lookup kind=plain"),
+        ({"lookup": {"schedule": [3]}}, "lookup.schedule: 3 is not text"),
         ({"lookup": {"loose": True}}, "loose takes near misses; set `allow_lossy: true`"),
         ({"tree": {k: Range(low=1, high=5000) for k in ("steps", "topk")}}, "outside the engine's range"),
     ],
@@ -88,6 +89,11 @@ def test_an_optional_knob_is_no_part_of_a_point_at_its_default() -> None:
     plain = Point("lookup", {"n": 4, "kind": "plain"})
     assert "lookup kind=plain loose=True n=4" in {p.label for p in found.neighbours(plain)}
     assert found.parameters(plain)["lookup.loose"] is False
+
+
+def test_a_knob_may_be_text() -> None:
+    found = space({"lookup": {"n": 4, "kind": "plain", "schedule": ["", "1-4:3,5-:0"]}})
+    assert [p.knobs.get("schedule") for p in found.points.values()] == [None, "1-4:3,5-:0"]
 
 
 def test_ignored_rules_let_illegal_points_through() -> None:

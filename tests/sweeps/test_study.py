@@ -12,6 +12,7 @@ from results.reasons import Reason
 from results.records import BASELINE, Failure, Point, Trial
 from sweeps.space import Space, build_space
 from sweeps.study import NEIGHBOUR, SAMPLER, START, Search, best_of, finalists
+from sweeps.sweep import KnobSpec
 from tests.knobs_engine import SERVED, knobs_engine
 from tests.records import trial
 
@@ -119,6 +120,42 @@ def test_the_space_may_differ_from_what_was_measured(tmp_path: Path) -> None:
     gone = trial(1, Point("tree", {"steps": 16, "topk": 1}), 0.9)
     searching = search(tmp_path, trials=3, past=[gone])
     assert len(run(searching)) == 2
+
+
+def test_it_does_not_come_back_to_where_servers_crash(tmp_path: Path) -> None:
+    """A quarter of the Points crash, all wide trees with many draft tokens: one of them shows it."""
+    wanted: dict[str, dict[str, KnobSpec]] = {
+        "tree": {"steps": [1, 2, 3], "topk": [2, 3, 4, 5], "draft": [4, 5, 6, 7, 8, 9]}
+    }
+    space = build_space(knobs_engine(), SERVED, wanted)
+    crash = Failure(Reason.CRASH_UNDER_LOAD, "selected index k out of range")
+
+    def crashes(point: Point) -> bool:
+        return int(point.knobs["topk"]) >= 4 and int(point.knobs["draft"]) >= 7
+
+    launched = 0
+    for seed in range(8):
+        searching = Search(space, trials=24, seed=seed, journal=tmp_path / f"{seed}.log")
+        while (question := searching.ask()) is not None:
+            point, source = question
+            launched += crashes(point)
+            if crashes(point):
+                searching.tell(trial(0, point, None, source=source, failure=crash))
+            else:
+                searching.tell(trial(0, point, 0.01 * int(point.knobs["draft"]), source=source))
+    assert sum(map(crashes, space.points.values())) == len(space.points) / 4
+    assert launched <= 8 * 4  # without looking at what is near: 44
+
+
+def test_a_point_beside_a_crash_is_tried_if_its_other_neighbours_work(tmp_path: Path) -> None:
+    searching = search(tmp_path, space=build_space(knobs_engine(), SERVED, {"lookup": {"kind": "plain"}}))
+    asked = run(searching)
+    assert len(asked) == 3  # n = 2, 4, 8: all of them, since nothing failed
+    failed = trial(1, Point("lookup", {"n": 2, "kind": "plain"}), None, failure=Failure(Reason.HANG, ""))
+    again = search(
+        tmp_path, past=[failed], space=build_space(knobs_engine(), SERVED, {"lookup": {"kind": "plain"}})
+    )
+    assert len(run(again)) == 2  # doomed or not, what is left of the budget is for what is left
 
 
 def test_ranking() -> None:
