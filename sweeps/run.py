@@ -1,5 +1,6 @@
 """A whole sweep: open the run folder, search, confirm. Started again, it goes on where it ended."""
 
+import itertools
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -110,23 +111,26 @@ class Run:
 
     def _measure(self, space: Space, budget: int, go_on: GoOn, baseline: Point = BASELINE) -> None:
         """One Block for each Point that the Search asks for."""
-        if not self.folder.trials():
+        trials = self.folder.trials()
+        if not trials:
             self.folder.add_trial(BASELINE_TRIAL)
+            trials = [BASELINE_TRIAL]
         # What a disturbed machine spoiled in an earlier start is asked again.
         past = [
             t
-            for t in self.folder.trials()
+            for t in trials
             if t.point == BASELINE or t.point.is_baseline is space.is_baseline
             if (t.failure is None or t.failure.reason not in MACHINE_FAULTS)
         ]
         asker = Search(space, trials=budget, seed=self.sweep.seed, journal=self.folder.study_file, past=past)
         self.observer.begin(Phase.SEARCH, len(past) - 1, min(budget, len(space.points)))
+        numbers = itertools.count(len(trials))
         while go_on() and (asked := asker.ask()) is not None:
             point, source = asked
             block = self.run_block([point], Phase.SEARCH, baseline)
             trial = trial_of(
                 block,
-                len(self.folder.trials()),
+                next(numbers),
                 point,
                 source,
                 objective=self.sweep.objective,

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from launchers.engines.engine import Knob
+from launchers.engines.knobs import check_value, defaults_of, filled, in_turn, refuse_strangers
 from results.errors import UsageError
 from results.records import BASELINE_METHOD, KnobValue, Point
 
@@ -30,7 +31,7 @@ class Method:
 
     @property
     def defaults(self) -> dict[str, KnobValue]:
-        return {knob.name: knob.default for knob in self.knobs}
+        return defaults_of(self.knobs)
 
     def flag_values(self, knobs: Mapping[str, KnobValue]) -> dict[str, KnobValue]:
         """Flag -> value, for every knob of the method, dead ones included."""
@@ -107,55 +108,22 @@ def method_of(point: Point) -> Method:
 
 def canonical(point: Point) -> Point:
     """Defaults filled in, dead and foreign knobs dropped, whole numbers and fractions kept apart."""
-    method = method_of(point)
-    values = {**method.defaults, **{k: v for k, v in point.knobs.items() if k in method.defaults}}
-    typed = {k: _typed(v, method.defaults[k]) for k, v in values.items()}
-    return Point(point.method, {**typed, **point.shared})
-
-
-def _typed(value: KnobValue, default: KnobValue) -> KnobValue:
-    if isinstance(value, int | float) and isinstance(default, float):
-        return float(value)
-    if isinstance(value, float) and value.is_integer():
-        return int(value)
-    return value
+    return Point(point.method, {**filled(point, method_of(point).knobs), **point.shared})
 
 
 def check(point: Point) -> None:
     """Raise UsageError with the rule and the nearest legal values if a Point is illegal."""
     method = method_of(point)
-    unknown = set(point.speculative) - set(method.defaults) - set(method.fixed)
-    if unknown:
-        names = ", ".join(method.defaults) or "none"
-        raise UsageError(f"{point.method} has no knob {sorted(unknown)[0]!r} (its knobs: {names})")
+    refuse_strangers(point, method.knobs, dead=method.fixed)
     knobs = canonical(point).knobs
     for knob in method.knobs:
-        _check_range(point, knob, knobs[knob.name])
+        check_value(point, knob, knobs[knob.name])
     if broken := method.rule(knobs):
         raise UsageError(f"{point.label}: {point.method} needs {broken}")
-
-
-def _check_range(point: Point, knob: Knob, value: KnobValue) -> None:
-    kinds = (int, float) if isinstance(knob.default, float) else (int,)
-    if not isinstance(value, kinds) or isinstance(value, bool):
-        raise UsageError(f"{point.label}: {knob.name} must be a number like {knob.default}, not {value!r}")
-    assert knob.low is not None
-    assert knob.high is not None
-    if not knob.low <= value <= knob.high:
-        nearest = min(max(value, knob.low), knob.high)
-        raise UsageError(
-            f"{point.label}: {knob.name}={value} is outside {knob.low} to {knob.high}: nearest is {nearest}"
-        )
 
 
 def starting_points(methods: Mapping[str, Sequence[Knob]]) -> list[Point]:
     """Good guesses of every method before the engine's own defaults, which rarely win."""
     speculative = [name for name in methods if name != BASELINE_METHOD]
-    depth = max((len(METHODS[name].good) for name in speculative), default=0)
-    good = [
-        Point(name, METHODS[name].good[i])
-        for i in range(depth)
-        for name in speculative
-        if i < len(METHODS[name].good)
-    ]
+    good = in_turn({name: METHODS[name].good for name in speculative})
     return [*good, *(Point(name, METHODS[name].defaults) for name in speculative)]

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from launchers.engines.engine import Knob
+from launchers.engines.knobs import Knobs, defaults_of, filled, in_turn, without_unset
 from results.errors import UsageError
 from results.records import BASELINE_METHOD, KnobValue, Point
 
@@ -17,7 +18,6 @@ KNOWN_VERSIONS = ("0.5.23",)
 ADAPTIVE_STEPS = (0, 1, 3, 5, 7)
 LOSSY_KNOBS = ("accept_threshold_single", "accept_threshold_acc")
 
-Knobs = Mapping[str, KnobValue]
 
 NUM_STEPS = Knob("num_steps", 5, 1, 64, grid=(1, 2, 3, 4, 5, 7), meaning="draft steps: depth of the tree")
 TOPK = Knob("topk", 4, 1, 64, grid=(1, 2, 4, 8), meaning="branches kept per step; 1 = a chain")
@@ -128,7 +128,7 @@ class Method:
 
     @property
     def defaults(self) -> dict[str, KnobValue]:
-        return {knob.name: knob.default for knob in self.knobs}
+        return defaults_of(self.knobs)
 
 
 def _tree(steps: int, topk: int, draft: int) -> Knobs:
@@ -174,21 +174,10 @@ def method_of(point: Point) -> Method:
 
 def canonical(point: Point) -> Point:
     """Defaults filled in, dead and foreign knobs and optional defaults dropped, numbers of one kind."""
-    method = method_of(point)
-    values = {**method.defaults, **{k: v for k, v in point.knobs.items() if k in method.defaults}}
-    typed = {k: _typed(v, method.defaults[k]) for k, v in values.items()}
-    alive = {k: v for k, v in typed.items() if not _is_dead(k, typed)}
-    optional = {knob.name for knob in method.knobs if knob.optional}
-    kept = {k: v for k, v in alive.items() if k not in optional or v != method.defaults[k]}
-    return Point(point.method, {**kept, **point.shared})
-
-
-def _typed(value: KnobValue, default: KnobValue) -> KnobValue:
-    if isinstance(default, bool) or isinstance(value, bool | str):
-        return value
-    if isinstance(default, float):
-        return float(value)
-    return int(value) if isinstance(value, float) and value.is_integer() else value
+    knobs = method_of(point).knobs
+    values = filled(point, knobs)
+    alive = {k: v for k, v in values.items() if not _is_dead(k, values)}
+    return Point(point.method, {**without_unset(alive, knobs), **point.shared})
 
 
 def _is_dead(name: str, knobs: Knobs) -> bool:
@@ -228,9 +217,6 @@ def shapes(method: str) -> list[Point]:
 
 def starting_points(methods: Sequence[str]) -> list[Point]:
     """Good guesses of every method in turn, each once."""
-    depth = max((len(METHODS[name].good) for name in methods), default=0)
-    rounds = [
-        (name, METHODS[name].good[i]) for i in range(depth) for name in methods if i < len(METHODS[name].good)
-    ]
-    points = [canonical(Point(name, values)) for name, values in rounds]
+    guesses = in_turn({name: METHODS[name].good for name in methods})
+    points = [canonical(point) for point in guesses]
     return list({point.key: point for point in points}.values())

@@ -9,20 +9,19 @@ from collections.abc import Callable, Mapping
 from itertools import islice
 from pathlib import Path
 
-from launchers.engines.engine import Knob, Served
+from launchers.engines.engine import Served
+from launchers.engines.knobs import Knobs, check_value, filled, refuse_strangers
 from launchers.engines.model_folder import read_config
 from launchers.engines.sglang.knobs import (
     ADAPTIVE_STEPS,
     LOSSY_KNOBS,
     METHODS,
-    Knobs,
-    Method,
     canonical,
     method_of,
 )
 from launchers.engines.sglang.model import brings_draft, methods_of_draft
 from results.errors import UsageError
-from results.records import KnobValue, Point
+from results.records import Point
 
 Settings = Mapping[str, object]  # field of ServerArgs -> value; a field that is not known is absent
 Rule = Callable[[str, Knobs, Settings], str | None]
@@ -37,10 +36,11 @@ MOST_STEPS, MOST_BRANCHES = 64, 64
 def check(point: Point, settings: Settings) -> None:
     """Raise UsageError with the rule and the nearest legal values if a Point is illegal here."""
     method = method_of(point)
-    _check_names(point, method)
+    refuse_strangers(point, method.knobs)
+    given = filled(point, method.knobs)
     knobs = {**method.defaults, **canonical(point).speculative}
     for knob in method.knobs:
-        check_value(point, knob, point.knobs.get(knob.name, knobs[knob.name]))
+        check_value(point, knob, given[knob.name])
     if point.is_baseline:
         return
     for rule in RULES:
@@ -71,39 +71,6 @@ def why_closed(method: str, served: Served) -> str:
 def tree_size(num_steps: int, topk: int) -> int:
     """Nodes that can be drafted and verified, root included (run: one more kills the first request)."""
     return 1 + topk + (num_steps - 1) * topk**2
-
-
-def _check_names(point: Point, method: Method) -> None:
-    unknown = sorted(set(point.speculative) - set(method.defaults))
-    if unknown:
-        names = ", ".join(method.defaults) or "none"
-        raise UsageError(f"{point.method} has no knob {unknown[0]!r} (its knobs: {names})")
-
-
-def check_value(point: Point, knob: Knob, value: KnobValue) -> None:
-    """Raise UsageError if a value is of the wrong kind or out of range."""
-    place = f"{point.label}: {knob.name}={value}"
-    if knob.choices:
-        if value not in knob.choices:
-            raise UsageError(f"{place} is none of {', '.join(map(str, knob.choices))}")
-    elif isinstance(knob.default, str):
-        if not isinstance(value, str):
-            raise UsageError(f"{place} must be text")
-    else:
-        _check_number(place, knob, value)
-
-
-def _check_number(place: str, knob: Knob, value: KnobValue) -> None:
-    is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    if not is_number or (isinstance(knob.default, int) and int(value) != value):
-        kind = "a whole number" if isinstance(knob.default, int) else "a number"
-        raise UsageError(f"{place} must be {kind}")
-    assert knob.low is not None
-    assert knob.high is not None
-    assert not isinstance(value, str)
-    if not knob.low <= value <= knob.high:
-        nearest = min(max(value, knob.low), knob.high)
-        raise UsageError(f"{place} is outside {knob.low} to {knob.high}: nearest is {nearest}")
 
 
 def _whole(knobs: Knobs, *names: str) -> list[int]:

@@ -8,13 +8,21 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from launchers.engines.engine import Knob
+from launchers.engines.knobs import (
+    Knobs,
+    check_value,
+    defaults_of,
+    filled,
+    in_turn,
+    refuse_strangers,
+    without_unset,
+)
 from launchers.engines.vllm import schedule
 from results.errors import UsageError
 from results.records import BASELINE_METHOD, KnobValue, Point
 
 MAX_TOKENS = 128  # the rejection sampler asserts that no draft is longer
 MAX_NGRAM = 1024
-Knobs = Mapping[str, KnobValue]
 Rule = Callable[[Knobs], str | None]  # what is wrong and what is legal, or None
 
 # Accept what the target would not have chosen: never searched unless the user asks.
@@ -37,10 +45,7 @@ class Method:
 
     @property
     def defaults(self) -> dict[str, KnobValue]:
-        return {knob.name: knob.default for knob in self.knobs}
-
-    def knob(self, name: str) -> Knob:
-        return next(knob for knob in self.knobs if knob.name == name)
+        return defaults_of(self.knobs)
 
 
 def _tokens(default: int, *grid: int) -> Knob:
@@ -201,10 +206,8 @@ def method_of(point: Point) -> Method:
 
 def canonical(point: Point) -> Point:
     """Defaults filled in, foreign knobs and optional ones at their default left out, one type per knob."""
-    method = method_of(point)
-    given = {k: v for k, v in point.speculative.items() if k in method.defaults}
-    typed = {k: _typed(v, method.defaults[k]) for k, v in {**method.defaults, **given}.items()}
-    kept = {k: v for k, v in typed.items() if not (method.knob(k).optional and v == method.defaults[k])}
+    knobs = method_of(point).knobs
+    kept = without_unset(filled(point, knobs), knobs)
     if isinstance(text := kept.get("tokens_per_batch_size"), str):
         kept["tokens_per_batch_size"] = _one_spelling(text)
     return Point(point.method, {**kept, **point.shared})
@@ -217,48 +220,15 @@ def _one_spelling(text: str) -> str:
         return text  # `check` says what is wrong with it
 
 
-def _typed(value: KnobValue, default: KnobValue) -> KnobValue:
-    if isinstance(value, bool):
-        return value
-    if isinstance(value, int | float) and isinstance(default, float):
-        return float(value)
-    if isinstance(value, float) and value.is_integer():
-        return int(value)
-    return value
-
-
 def check(point: Point) -> None:
     """Raise UsageError with the rule and the nearest legal values if a Point is illegal on every server."""
     method = method_of(point)
-    unknown = sorted(set(point.speculative) - set(method.defaults))
-    if unknown:
-        names = ", ".join(method.defaults) or "none"
-        raise UsageError(f"{point.method} has no knob {unknown[0]!r} (its knobs: {names})")
+    refuse_strangers(point, method.knobs)
     knobs = {**method.defaults, **canonical(point).speculative}
     for knob in method.knobs:
-        _check_value(point, knob, knobs[knob.name])
+        check_value(point, knob, knobs[knob.name])
     if broken := method.rule(knobs) or _schedule_rule(knobs):
         raise UsageError(f"{point.label}: {point.method} needs {broken}")
-
-
-def _check_value(point: Point, knob: Knob, value: KnobValue) -> None:
-    if isinstance(knob.default, str):
-        if knob.choices and value not in knob.choices:
-            choices = ", ".join(map(str, knob.choices))
-            raise UsageError(f"{point.label}: {knob.name}={value} is none of {choices}")
-        if not isinstance(value, str):
-            raise UsageError(f"{point.label}: {knob.name}: {schedule.SHAPE}")
-        return
-    kinds = (int, float) if isinstance(knob.default, float) else (int,)
-    if not isinstance(value, kinds) or isinstance(value, bool):
-        raise UsageError(f"{point.label}: {knob.name} must be a number like {knob.default}, not {value!r}")
-    assert knob.low is not None
-    assert knob.high is not None
-    if not knob.low <= value <= knob.high:
-        nearest = min(max(value, knob.low), knob.high)
-        raise UsageError(
-            f"{point.label}: {knob.name}={value} is outside {knob.low} to {knob.high}: nearest is {nearest}"
-        )
 
 
 def _schedule_rule(knobs: Knobs) -> str | None:
@@ -280,11 +250,5 @@ def _schedule_rule(knobs: Knobs) -> str | None:
 def starting_points(methods: Sequence[str]) -> list[Point]:
     """Good guesses of every method before its defaults; some may be illegal for the model at hand."""
     speculative = [name for name in methods if name != BASELINE_METHOD]
-    depth = max((len(METHODS[name].good) for name in speculative), default=0)
-    good = [
-        Point(name, METHODS[name].good[i])
-        for i in range(depth)
-        for name in speculative
-        if i < len(METHODS[name].good)
-    ]
+    good = in_turn({name: METHODS[name].good for name in speculative})
     return [*good, *(Point(name) for name in speculative)]
