@@ -14,6 +14,7 @@ from results.errors import MeasurementInvalid, UsageError
 from results.reasons import Reason
 from results.records import BASELINE, Point, SpecCounters
 from tests.launchers.gguf_files import write_gguf
+from tests.launchers.http_server import Canned
 
 ENGINE = LlamaCpp()
 MAP_K = ENGINE.canonical(Point("ngram-map-k"))
@@ -97,7 +98,7 @@ statistics draft: #calls(b,g,a) = 1 82 33, #gen drafts = 81, #acc drafts = 33, #
 def test_both_counters_are_read(tmp_path: Path) -> None:
     log = tmp_path / "log"
     log.write_text(TWO_COUNTERS)
-    found = ENGINE.recount(StubEndpoint(log, owner=True))
+    found = ENGINE.recount(Canned("http://stub", log, owner=True))
     assert found == Recount(server=SpecCounters(0, 115, 115), drafter=SpecCounters(81, 214, 115))
 
 
@@ -126,7 +127,7 @@ TWO_REQUESTS_OF_SLOT_1 = "\n".join(
 def test_counts_are_kept_per_slot(tmp_path: Path) -> None:
     log = tmp_path / "log"
     log.write_text(METHOD.format("draft-simple") + SLOTS)
-    found = ENGINE.drafts_by_slot(StubEndpoint(log, owner=True))
+    found = ENGINE.drafts_by_slot(Canned("http://stub", log, owner=True))
     assert found == [SlotDrafts(0, 561, 750), SlotDrafts(1, 0, 630), SlotDrafts(2, 0, 3)]
 
 
@@ -139,7 +140,7 @@ def test_requests_of_one_slot_are_summed() -> None:
 def test_a_method_without_a_drafter_has_none_to_break(tmp_path: Path, start: str) -> None:
     log = tmp_path / "log"
     log.write_text(start + SLOTS)
-    assert ENGINE.drafts_by_slot(StubEndpoint(log, owner=True)) == ()
+    assert ENGINE.drafts_by_slot(Canned("http://stub", log, owner=True)) == ()
 
 
 def test_a_slot_that_does_not_speculate_fails_the_server(tmp_path: Path) -> None:
@@ -180,32 +181,13 @@ def test_fewer_slots_than_asked_for(tmp_path: Path) -> None:
     assert evidence == "parallel=2 was asked for, 1 is in effect"
 
 
-class StubEndpoint:
-    """An endpoint whose answers are set by the test."""
-
-    base_url = "http://stub"
-
-    def __init__(self, log_path: Path, owner: bool) -> None:
-        self.log_path = log_path
-        self._owner = owner
-
-    def exit_code(self) -> int | None:
-        return None
-
-    def owns_port(self) -> bool:
-        return self._owner
-
-    def pids(self) -> tuple[int, ...]:
-        return ()
-
-
 def test_what_is_printed_of_the_drafter_makes_no_other_setting_of_the_arm(tmp_path: Path) -> None:
     """A draft model's context has layers and cache types of its own, which the baseline's log lacks."""
     what = Served(tmp_path / "model.gguf", None, {"parallel": 2}, {})
     (tmp_path / "log").write_text(RECENT)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("launchers.engines.llamacpp.engine.get_json", pages(what).__getitem__)
-        found = ENGINE.read_back(StubEndpoint(tmp_path / "log", owner=True), MAP_K, what)
+        found = ENGINE.read_back(Canned("http://stub", tmp_path / "log", owner=True), MAP_K, what)
     both_arms = {"build", "parallel", "context_per_slot"}
     assert set(found.effective) - both_arms <= ENGINE.speculative_settings
     assert MAP_K.knobs.items() <= dict(found.effective).items()
@@ -234,7 +216,7 @@ def read_back(
     """Why the engine refuses this server for ngram-map-k with its defaults and two slots."""
     what = Served(tmp_path / "model.gguf", None, {"parallel": 2}, {})
     (tmp_path / "log").write_text(log)
-    endpoint: Endpoint = StubEndpoint(tmp_path / "log", owner)
+    endpoint: Endpoint = Canned("http://stub", tmp_path / "log", owner)
     with pytest.MonkeyPatch.context() as patch, pytest.raises(MeasurementInvalid) as caught:
         patch.setattr("launchers.engines.llamacpp.engine.get_json", pages(what, slots, model).__getitem__)
         ENGINE.read_back(endpoint, point, what)

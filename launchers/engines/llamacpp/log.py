@@ -1,11 +1,11 @@
 """What llama.cpp's log says: settings in effect, acceptance, and why it ended. Pure text functions."""
 
 import re
-import signal
 from collections import Counter
 from collections.abc import Iterable, Mapping
 
 from launchers.engines.engine import Recount, SlotDrafts
+from launchers.engines.signals import signalled
 from results.reasons import Reason
 from results.records import KnobValue, SpecCounters
 
@@ -100,7 +100,7 @@ def cause_from_log(log: str, exit_code: int | None, *, ready: bool) -> tuple[Rea
         if line := line_with(pattern, log):
             return _when(reason, ready), line
     if exit_code is not None and exit_code < 0:
-        return _signalled(exit_code, ready)
+        return signalled(exit_code, ready)
     told = [line for line in log.splitlines() if not ECHOES.search(line)]
     last = PREFIX.sub("", told[-1]) if told else "the log is empty"
     if exit_code is None:
@@ -119,11 +119,3 @@ def _when(reason: Reason, ready: bool) -> Reason:
     if ready:
         return Reason.CRASH_UNDER_LOAD
     return Reason.START_FAILED if reason is Reason.CRASH_UNDER_LOAD else reason
-
-
-def _signalled(exit_code: int, ready: bool) -> tuple[Reason, str]:
-    name = signal.Signals(-exit_code).name
-    if name == "SIGKILL":
-        why = "killed by SIGKILL: by the kernel for lack of memory, or by somebody"
-        return (Reason.SERVER_DIED if ready else Reason.START_FAILED), why
-    return (Reason.CRASH_UNDER_LOAD if ready else Reason.START_FAILED), f"ended by signal {name}"

@@ -2,9 +2,9 @@
 
 import json
 import re
-import signal
 from collections.abc import Collection, Sequence
 
+from launchers.engines.signals import signalled
 from results.reasons import Reason
 
 # In front of a line, in any order and number.
@@ -116,7 +116,7 @@ def cause_from_log(log: str, exit_code: int | None, *, ready: bool) -> tuple[Rea
     if found is not None:
         return found
     if exit_code is not None and exit_code < 0:
-        return _signalled(exit_code, ready)
+        return signalled(exit_code, ready)
     told = [line for line in lines if not NOISE.search(line)]
     last = told[-1].strip() if told else "the log is empty"
     if exit_code is None:
@@ -199,14 +199,6 @@ def _first(pattern: str, lines: Sequence[str], *, exceptions_only: bool = False)
 
 def _first_line(pattern: re.Pattern[str], lines: Sequence[str]) -> str:
     return next(line.strip() for line in lines if pattern.search(line))
-
-
-def _signalled(exit_code: int, ready: bool) -> tuple[Reason, str]:
-    name = signal.Signals(-exit_code).name
-    if name == "SIGKILL":
-        why = "killed by SIGKILL: by the kernel for lack of memory, or by somebody"
-        return (Reason.SERVER_DIED if ready else Reason.START_FAILED), why
-    return (Reason.CRASH_UNDER_LOAD if ready else Reason.START_FAILED), f"ended by signal {name}"
 
 
 # What it was started with
