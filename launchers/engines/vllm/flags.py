@@ -5,6 +5,7 @@ import json
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from results.errors import UsageError
@@ -28,7 +29,7 @@ class Flag:
         return self.names[0]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Capabilities:
     """What the probe found in one installation of vLLM."""
 
@@ -47,8 +48,11 @@ class Capabilities:
     def flag(self, name: str) -> Flag | None:
         """The flag a user wrote, with or without dashes, with underscores, or by its short form."""
         bare = name.lstrip("-").partition(".")[0].replace("_", "-")
-        spelled = {f"--{bare}", f"-{bare}"}
-        return next((f for f in self.flags if spelled & set(f.names)), None)
+        return self._by_name.get(f"--{bare}") or self._by_name.get(f"-{bare}")
+
+    @cached_property
+    def _by_name(self) -> Mapping[str, Flag]:
+        return {name: flag for flag in reversed(self.flags) for name in flag.names}
 
     @property
     def dests(self) -> Mapping[str, str]:
@@ -57,7 +61,7 @@ class Capabilities:
 
 
 def capabilities_from(probed: Mapping[str, Any]) -> Capabilities:
-    """From the answer of vllm_probe.py."""
+    """From the answer of `inside.py`."""
     return Capabilities(
         version=probed["version"],
         flags=tuple(_flag(found) for found in probed["flags"]),
