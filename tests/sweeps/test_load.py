@@ -8,7 +8,7 @@ import signal
 import socket
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -302,7 +302,18 @@ def open_files() -> int:
     return len(list(Path("/dev/fd").iterdir()))
 
 
+@pytest.fixture
+def interruptible() -> Iterator[None]:
+    """Ctrl-C interrupts, also where a shell started the tests in the background, which ignores it."""
+    inherited = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, inherited)
+
+
+@pytest.mark.usefixtures("interruptible")
 def test_ctrl_c_ends_it_and_closes_the_sockets() -> None:
+    with canned_server() as url:  # the first load of a process opens files that stay
+        drive(Target(url, PATH), jobs(1), Closed(1))
     interrupt = threading.Timer(0.3, lambda: os.kill(os.getpid(), signal.SIGINT))
     with scripted_server(Answer([], End.HOLD)) as server:
         before = open_files()
