@@ -36,6 +36,7 @@ class FakeEngine:
 
     name = "fake"
     usual_start_s = 0.1
+    no_custom_all_reduce = ""
     speculative_settings = frozenset({"n", "m"})
 
     def __init__(
@@ -95,8 +96,11 @@ class FakeEngine:
     def command(self, point: Point, served: Served, port: int) -> tuple[str, ...]:
         return ("fake-server", self.canonical(point).key, str(port))
 
-    def environment(self, point: Point, served: Served) -> Mapping[str, str]:
-        return served.env
+    def environment(self, point: Point, served: Served) -> Mapping[str, str | None]:
+        return {**served.env, **point.variables}
+
+    def ranks(self, point: Point, served: Served) -> int:
+        return 2
 
     def is_ready(self, endpoint: Endpoint) -> bool:
         return is_ok(f"{endpoint.base_url}/health")

@@ -52,6 +52,7 @@ class FakeEndpoint:
         self.base_url = f"http://{LOOPBACK}:{launch.port}"
         self.log_path = launch.log_path
         self.script = script
+        self._env = launch.env
         self.point = Point(*json.loads(launch.argv[1]))
         self.fault = script.fault(self.point)
         self.counts = {"drafts": 0, "draft_tokens": 0, "accepted": 0}
@@ -76,6 +77,12 @@ class FakeEndpoint:
 
     def pids(self) -> tuple[int, ...]:
         return ()
+
+    def environment(self) -> dict[str, str]:
+        return {k: v for k, v in self._env.items() if v is not None}
+
+    def killed_for_memory(self) -> str | None:
+        return None
 
     def die(self, exit_code: int, last_line: str) -> None:
         with self.log_path.open("a") as log:

@@ -14,7 +14,9 @@ class Launch:
     argv: tuple[str, ...]
     port: int
     log_path: Path
-    env: Mapping[str, str] = field(default_factory=dict)  # added to the environment of the tool
+    env: Mapping[str, str | None] = field(default_factory=dict)  # set for the server; None = taken away
+    reads: tuple[Path, ...] = ()  # files and folders of this machine that it must see
+    image: str | None = None  # of a container, in place of the launcher's own
 
 
 class Endpoint(Protocol):
@@ -31,6 +33,12 @@ class Endpoint(Protocol):
 
     def pids(self) -> tuple[int, ...]:
         """Every process of this launch, for telemetry; empty if it cannot be known."""
+
+    def environment(self) -> Mapping[str, str] | None:
+        """The environment of the server's first process as the system shows it; None if it does not."""
+
+    def killed_for_memory(self) -> str | None:
+        """The sentence that says so, if the system ended the server for lack of memory."""
 
 
 class Launcher(Protocol):

@@ -50,6 +50,15 @@ class ProcessEndpoint:
             return ()
         return tuple(process.pid for process in below)
 
+    def environment(self) -> dict[str, str] | None:
+        try:
+            return psutil.Process(self.pid).environ()
+        except (psutil.Error, OSError):
+            return None
+
+    def killed_for_memory(self) -> str | None:
+        return None  # the kernel does not tell the parent who sent the signal
+
     def end(self) -> None:
         """Close the lifeline: the guard ends every process of the server, then itself."""
         assert self._guard.stdin is not None
@@ -97,7 +106,7 @@ def _guard(launch: Launch) -> subprocess.Popen[bytes]:
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
         bufsize=0,
-        env={**os.environ, **launch.env},
+        env={k: v for k, v in {**os.environ, **launch.env}.items() if v is not None},
         start_new_session=True,  # Ctrl-C reaches the tool alone, which then ends the server in order
     )
 

@@ -5,6 +5,7 @@ Unix times. A missing figure is None, never 0.
 """
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -51,13 +52,38 @@ class Point:
         """Its settings that a server without speculation has too."""
         return {k: v for k, v in self.knobs.items() if is_shared(k)}
 
+    @property
+    def flags(self) -> dict[str, KnobValue]:
+        """Of the shared settings those on the command line."""
+        return {k: v for k, v in self.knobs.items() if k.startswith("--")}
+
+    @property
+    def variables(self) -> dict[str, str | None]:
+        """Of the shared settings those in the environment; None = the variable is taken away."""
+        return {k: None if v == UNSET else str(v) for k, v in self.knobs.items() if is_variable(k)}
+
+    @property
+    def image(self) -> str | None:
+        """The container image, if the Point names one."""
+        return str(self.knobs[IMAGE]) if IMAGE in self.knobs else None
+
 
 BASELINE = Point(BASELINE_METHOD)
+IMAGE = "image"  # the knob that names a container image
+UNSET = "unset"  # as the value of an environment variable: it is not there
 
 
 def is_shared(knob: str) -> bool:
-    """Whether a knob is a setting of the server itself: `--its-flag`, not a speculative knob."""
-    return knob.startswith("--")
+    """Whether a knob is a setting of the server itself, not a speculative one.
+
+    `--its-flag`, an environment variable (`NCCL_PROTO`), or the container image.
+    """
+    return knob.startswith("--") or knob == IMAGE or is_variable(knob)
+
+
+def is_variable(knob: str) -> bool:
+    """Whether a knob is an environment variable: known by its capitals."""
+    return re.fullmatch(r"[A-Z][A-Z0-9_]*", knob) is not None
 
 
 @dataclass(frozen=True, slots=True)

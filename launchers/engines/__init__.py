@@ -4,12 +4,13 @@ from pathlib import Path
 
 from launchers.engines.engine import Engine
 from launchers.launcher import Launcher
+from launchers.place import Places, on_this_machine
 
 
-def engine_named(name: str, server: str) -> Engine:
+def engine_named(name: str, server: str, places: Places = on_this_machine) -> Engine:
     """The engine a sweep file names. A new engine is added here and in `sweeps.sweep.Sweep.engine`.
 
-    `server` is what the engine is started from; "" = the engine's own default.
+    `server` is what the engine is started from; "" = the engine's own default. `places` says where.
     """
     match name:
         case "fake":
@@ -19,15 +20,15 @@ def engine_named(name: str, server: str) -> Engine:
         case "sglang":
             from launchers.engines.sglang.engine import Sglang
 
-            return Sglang(server)
+            return Sglang(server, places)
         case "vllm":
             from launchers.engines.vllm.engine import Vllm
 
-            return Vllm(server)
+            return Vllm(server, places=places)
         case _:
             from launchers.engines.llamacpp.engine import EMBEDDED, LlamaCpp
 
-            return LlamaCpp(server or EMBEDDED)
+            return LlamaCpp(server or EMBEDDED, places)
 
 
 def launcher_for(engine: Engine, run_dir: Path) -> Launcher:

@@ -67,6 +67,7 @@ class Engine(Protocol):
 
     name: str
     usual_start_s: float  # a start of a small model takes about so long
+    no_custom_all_reduce: str  # the flag that leaves every all-reduce to NCCL; "" if there is none
 
     @property
     def speculative_settings(self) -> frozenset[str]:
@@ -99,7 +100,7 @@ class Engine(Protocol):
     def check(self, point: Point, served: Served) -> None:
         """Raise UsageError with the rule and the nearest legal values if a Point is illegal.
 
-        Shared settings (`--flag`) are checked as fixed arguments are.
+        Shared flags are checked as fixed arguments are; variables and images are not the engine's.
         """
 
     def lossy(self, point: Point, served: Served) -> str:
@@ -121,8 +122,11 @@ class Engine(Protocol):
         Point's shared settings win over the fixed arguments.
         """
 
-    def environment(self, point: Point, served: Served) -> Mapping[str, str]:
-        """Variables added for both arms."""
+    def environment(self, point: Point, served: Served) -> Mapping[str, str | None]:
+        """Variables set for the server, the Point's over the sweep's; None = taken away."""
+
+    def ranks(self, point: Point, served: Served) -> int:
+        """Processes of the server that exchange tensors with each other (through NCCL, on GPUs)."""
 
     def is_ready(self, endpoint: Endpoint) -> bool:
         """Whether the server accepts requests now; never raises for a server that is not up yet."""

@@ -8,20 +8,20 @@ import hashlib
 import json
 import os
 import platform
-import shutil
-import subprocess
-import tempfile
-import threading
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import IO, Any, Self
+from typing import Any, Self
 
 from launchers.embedded.model import default_cache_dir
+from launchers.place import Conversation, Place, Variables
 from results.errors import UsageError
 
 TIMEOUT_S = 300  # importing an engine takes from seconds to a minute
-WHERE_PACKAGES_LIE = "import sysconfig; print(sysconfig.get_paths()['purelib'])"
+WHERE_PACKAGES_LIE = (
+    "import os, sysconfig; folder = sysconfig.get_paths()['purelib'];"
+    " print(folder, os.stat(folder).st_mtime_ns if os.path.isdir(folder) else 0)"
+)
 # Variables that an answer may depend on.
 RELEVANT = (
     "SGLANG_",
@@ -39,42 +39,27 @@ Question = Mapping[str, object]
 Answer = Mapping[str, Any]
 
 
-def find_python(server: str) -> str:
-    """The interpreter named by a sweep file, as a path; raises UsageError if there is none.
-
-    Links are kept: a venv's interpreter is a link, and knows its packages by its own place.
-    """
-    found = shutil.which(Path(server).expanduser())
-    if found is None:
-        raise UsageError(
-            f"cannot run {server}: there is no such program; set `server` to the Python that has the engine"
-        )
-    return str(Path(found).absolute())
-
-
 class Probe:
     """Asks questions of one process, started when the first of them has no remembered answer."""
 
-    def __init__(self, python: str, script: Path, env: Mapping[str, str] | None = None) -> None:
+    def __init__(self, place: Place, python: str, script: Path, env: Variables | None = None) -> None:
+        self._place = place
         self._python = python
         self._script = script.read_text("utf-8")
-        self._env = {**os.environ, "PYTHONSAFEPATH": "1", **(env or {})}
-        self._process: subprocess.Popen[str] | None = None
-        self._errors: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115  # closed by __exit__
+        self._env = {"PYTHONSAFEPATH": "1", **(env or {})}
+        self._talk: Conversation | None = None
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._errors.close()
-        if self._process is not None:
-            self._process.kill()  # it holds nothing but memory
-            self._process.communicate()
+        if self._talk is not None:
+            self._talk.end()
 
     @property
     def is_running(self) -> bool:
         """Whether a question had no remembered answer."""
-        return self._process is not None
+        return self._talk is not None
 
     def ask(self, question: Question) -> Answer:
         """The script's answer; `{"error": line}` with the last line of its errors if it gives none."""
@@ -93,48 +78,26 @@ class Probe:
 
     def _answer(self, question: Question) -> Answer | None:
         """None if the process ends without an answer, or is too slow."""
-        process = self._process = self._process or self._start()
-        assert process.stdin is not None
-        assert process.stdout is not None
-        timer = threading.Timer(TIMEOUT_S, process.kill)
-        timer.start()
-        try:
-            process.stdin.write(json.dumps(question) + "\n")
-            process.stdin.flush()
-            line = process.stdout.readline()
-        except BrokenPipeError:
-            line = ""
-        finally:
-            timer.cancel()
+        if self._talk is None:
+            # As source text: the script's own folder must not come first on the import path.
+            self._talk = self._place.converse([self._python, "-c", self._script], self._env)
+        line = self._talk.ask(json.dumps(question), TIMEOUT_S)
         answer: Answer | None = json.loads(line) if line else None
         return answer
 
-    def _start(self) -> subprocess.Popen[str]:
-        """As source text: the script's own folder must not come first on the import path."""
-        return subprocess.Popen(
-            [self._python, "-c", self._script],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=self._errors,
-            text=True,
-            env=self._env,
-        )
-
     def _last_error(self) -> str:
-        assert self._process is not None
-        self._process.wait()
-        self._errors.seek(0)
-        lines = self._errors.read().decode("utf-8", "replace").split("\n")
-        told = [line.strip() for line in lines if line.strip()]
-        return told[-1] if told else f"no answer (exit code {self._process.returncode})"
+        assert self._talk is not None
+        return self._talk.errors().strip().split("\n")[-1].strip()
 
     def _key(self, question: Question) -> str:
         """All that the answer depends on: packages, script, question, files it names, variables, machine."""
-        env = {k: v for k, v in self._env.items() if k.startswith(RELEVANT)}
+        inherited = {} if self._place.identity else os.environ
+        env = {k: v for k, v in {**inherited, **self._env}.items() if k.startswith(RELEVANT)}
         words = question.get("argv", ())
         assert isinstance(words, list | tuple)
         parts = [
             self._script,
+            self._place.identity,
             self._python,
             self._packages,
             json.dumps([question, env], sort_keys=True),
@@ -147,17 +110,10 @@ class Probe:
     def _packages(self) -> str:
         """Where the interpreter has its packages, and when one was last installed there or removed."""
         try:
-            done = subprocess.run(
-                [self._python, "-c", WHERE_PACKAGES_LIE],
-                capture_output=True,
-                text=True,
-                timeout=60,
-                check=False,
-            )
-        except (OSError, subprocess.TimeoutExpired) as error:
+            done = self._place.run([self._python, "-c", WHERE_PACKAGES_LIE], {}, timeout_s=60)
+        except OSError as error:
             raise UsageError(f"cannot run {self._python}: {error}") from None
-        folder = Path(done.stdout.strip() or "nowhere")
-        return f"{folder} {folder.stat().st_mtime_ns if folder.is_dir() else 0}"
+        return done.output.strip()
 
 
 def _content(path: Path) -> str:

@@ -25,6 +25,12 @@ class Canned:
     def pids(self) -> tuple[int, ...]:
         return ()
 
+    def environment(self) -> None:
+        return None
+
+    def killed_for_memory(self) -> None:
+        return None
+
 
 @contextmanager
 def canned(

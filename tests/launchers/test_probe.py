@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from launchers.engines.probe import Answer, Probe, find_python
+from launchers.engines.probe import Answer, Probe
+from launchers.place import MACHINE
 from results.errors import UsageError
 
 ECHO = "import json, sys\nfor line in sys.stdin: print(json.dumps({'asked': json.loads(line)}), flush=True)\n"
@@ -19,7 +20,7 @@ def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def ask(tmp_path: Path, text: str, question: dict[str, object], env: dict[str, str] | None = None) -> Answer:
     path = tmp_path / "script.py"
     path.write_text(text)
-    with Probe(sys.executable, path, env) as probe:
+    with Probe(MACHINE, sys.executable, path, env) as probe:
         return probe.ask(question)
 
 
@@ -28,7 +29,7 @@ def test_one_process_answers_every_question(tmp_path: Path) -> None:
     path.write_text(
         "import json, os, sys\nfor _ in sys.stdin: print(json.dumps({'pid': os.getpid()}), flush=True)\n"
     )
-    with Probe(sys.executable, path) as probe:
+    with Probe(MACHINE, sys.executable, path) as probe:
         assert not probe.is_running
         assert probe.ask({"a": 1}) == probe.ask({"b": 1})
         assert probe.is_running
@@ -75,10 +76,10 @@ def test_a_failure_says_why_and_is_not_remembered(tmp_path: Path, text: str, tol
 
 
 def test_an_interpreter_is_found_by_name_path_or_not_at_all(tmp_path: Path) -> None:
-    assert find_python(sys.executable) == sys.executable
-    assert Path(find_python("python3")).is_absolute()
+    assert MACHINE.program(sys.executable) == sys.executable
+    assert Path(MACHINE.program("python3")).is_absolute()
     link = tmp_path / "python"
     link.symlink_to(sys.executable)
-    assert find_python(str(link)) == str(link)  # a venv's interpreter is a link, and must stay one
+    assert MACHINE.program(str(link)) == str(link)  # a venv's interpreter is a link, and must stay one
     with pytest.raises(UsageError, match="there is no such program"):
-        find_python(str(tmp_path / "nowhere"))
+        MACHINE.program(str(tmp_path / "nowhere"))

@@ -3,8 +3,6 @@
 import difflib
 import math
 import os
-import shutil
-import subprocess
 import sys
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
@@ -27,7 +25,7 @@ from launchers.engines.llamacpp.log import (
 )
 from launchers.engines.prometheus import by_position, fetch_samples, total
 from launchers.launcher import Endpoint
-from launchers.port import LOOPBACK
+from launchers.place import Place, Places, on_this_machine
 from results.errors import MeasurementInvalid, UsageError
 from results.reasons import Reason
 from results.records import KnobValue, Point, SpecCounters
@@ -49,10 +47,12 @@ class LlamaCpp:
 
     name = "llamacpp"
     usual_start_s = 2.0
+    no_custom_all_reduce = ""
     speculative_settings = frozenset({"method", "key_only", *rules.KNOB_NAMES})
 
-    def __init__(self, server: str = EMBEDDED) -> None:
+    def __init__(self, server: str = EMBEDDED, places: Places = on_this_machine) -> None:
         self._server = server
+        self._places = places
 
     @property
     def _is_embedded(self) -> bool:
@@ -68,7 +68,7 @@ class LlamaCpp:
                 raise UsageError(
                     "the embedded server needs xllamacpp: pip install 'tuner[embedded]'"
                 ) from None
-        return _binary_version(self._server)
+        return _binary_version(self._places(None), self._server)
 
     def resolve(
         self,
@@ -102,7 +102,7 @@ class LlamaCpp:
         if rules.METHODS[point.method].needs_draft and served.draft is None:
             raise UsageError(f"{point.method} needs a draft model: name one, or choose another method")
 
-        for name in point.shared:
+        for name in point.flags:
             self._check_argument(flag_name(name))
 
     def lossy(self, point: Point, served: Served) -> str:
@@ -122,8 +122,8 @@ class LlamaCpp:
             self._check_argument(flag_name(name))
         if self._is_embedded:
             self.version()
-        elif shutil.which(self._server) is None:
-            raise UsageError(f"cannot run {self._server}: there is no such program")
+        else:
+            self._places(None).program(self._server)
 
     def _check_argument(self, flag: str) -> None:
         if flag in SPECULATIVE_FLAGS or flag.startswith("--spec-"):
@@ -139,23 +139,28 @@ class LlamaCpp:
             raise UsageError(f"the embedded server has no flag {flag}{hint}")
 
     def command(self, point: Point, served: Served, port: int) -> tuple[str, ...]:
-        program = [sys.executable, "-P", "-m", "launchers.embedded"] if self._is_embedded else [self._server]
+        place = self._places(point.image)
+        embedded = [sys.executable, "-P", "-m", "launchers.embedded"]
+        program = embedded if self._is_embedded else [self._server]
         address: dict[str, KnobValue] = {
             "--model": str(Path(served.model).resolve()),
-            "--host": LOOPBACK,
+            "--host": place.host,
             "--port": port,
         }
         return tuple(
             program + _arguments({**address, **_fixed(served, point), **_speculative(point, served)})
         )
 
-    def environment(self, point: Point, served: Served) -> Mapping[str, str]:
+    def environment(self, point: Point, served: Served) -> Mapping[str, str | None]:
         # On an assertion ggml would start a debugger on itself before it dies.
         variables = {"GGML_NO_BACKTRACE": "1"}
         if self._is_embedded:  # our packages, from wherever the tool itself has them
             paths = [str(Path(__file__).parents[3]), *os.environ.get("PYTHONPATH", "").split(os.pathsep)]
             variables["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
-        return {**variables, **served.env}
+        return {**variables, **served.env, **point.variables}
+
+    def ranks(self, point: Point, served: Served) -> int:
+        return 1  # one process; builds with NCCL are not known to it
 
     def is_ready(self, endpoint: Endpoint) -> bool:
         return is_ok(f"{endpoint.base_url}/health")
@@ -229,12 +234,9 @@ class LlamaCpp:
         return cause_from_log(log, exit_code, ready=ready)
 
 
-def _binary_version(server: str) -> str:
-    try:
-        done = subprocess.run([server, "--version"], capture_output=True, text=True, timeout=30, check=False)
-    except OSError as error:
-        raise UsageError(f"cannot run {server}: {error.strerror}") from None
-    lines = (done.stdout + done.stderr).splitlines()
+def _binary_version(place: Place, server: str) -> str:
+    done = place.run([place.program(server), "--version"], {}, timeout_s=30)
+    lines = (done.output + done.errors).splitlines()
     return next((line for line in lines if line.startswith("version")), f"{server} (version unknown)")
 
 
@@ -256,7 +258,7 @@ def _fixed(served: Served, point: Point) -> dict[str, KnobValue]:
         "--props": True,
         "--verbosity": 4,  # prints the speculative settings in effect
     }
-    chosen = {**served.args, **point.shared}
+    chosen = {**served.args, **point.flags}
     return {**defaults, **{flag_name(name): value for name, value in chosen.items()}}
 
 

@@ -1,6 +1,8 @@
 """SGLang: any server that `python -m sglang.launch_server` of some environment starts."""
 
 from collections.abc import Collection, Mapping, Sequence
+from functools import cache
+from math import prod
 from pathlib import Path
 
 from launchers.engines.engine import Knob, ReadBack, Recount, Served, SlotDrafts
@@ -15,10 +17,10 @@ from launchers.engines.sglang.log import cause_from_log
 from launchers.engines.sglang.parity import Arms, Parity, find_parity, is_speculative
 from launchers.engines.sglang.readback import SPECULATIVE_NAMES, Asked, field_of, read_back_from
 from launchers.launcher import Endpoint
-from launchers.port import LOOPBACK
+from launchers.place import Places, on_this_machine
 from results.errors import MeasurementInvalid, UsageError
 from results.reasons import Reason
-from results.records import BASELINE_METHOD, KnobValue, Point, SpecCounters
+from results.records import BASELINE_METHOD, IMAGE, KnobValue, Point, SpecCounters
 
 ALGORITHM = "--speculative-algorithm"
 DRAFT = "--speculative-draft-model-path"
@@ -35,13 +37,17 @@ SIMULATED = "SGLANG_SIMULATE_ACC_LEN"  # acceptance by decree
 
 
 class Sglang:
-    """Engine `sglang`. `server` is the Python interpreter of the environment that has SGLang."""
+    """Engine `sglang`. `server` is the Python interpreter of the environment that has SGLang.
+
+    `places` says where a Point's servers run; each image has an SGLang of its own.
+    """
 
     name = "sglang"
     usual_start_s = 30.0
+    no_custom_all_reduce = "--disable-custom-all-reduce"
 
-    def __init__(self, server: str = "") -> None:
-        self._installation = Installation(server)
+    def __init__(self, server: str = "", places: Places = on_this_machine) -> None:
+        self._installed = cache(lambda image: Installation(server, places(image)))
         self._parities: dict[str, Parity] = {}
         self._deprecated: list[str] = []
 
@@ -50,12 +56,12 @@ class Sglang:
         return SPECULATIVE_NAMES
 
     def notes(self, served: Served) -> Sequence[str]:
-        rule = knobs.rules_note(self._installation.version)
+        rule = knobs.rules_note(self._at({}).version)
         parity = [note for parity in self._parities.values() for note in parity.notes]
         return tuple(dict.fromkeys(filter(None, [rule, *self._deprecated, *parity])))
 
     def version(self) -> str:
-        return f"SGLang {self._installation.version}"
+        return f"SGLang {self._at({}).version}"
 
     def resolve(
         self,
@@ -84,8 +90,8 @@ class Sglang:
         knobs.method_of(point)
         if point.method not in rules.open_methods(served):
             raise UsageError(rules.why_closed(point.method, served))
-        for name in point.shared:
-            self._check_shared(name)
+        for name in point.flags:
+            self._check_shared(name, point.shared)
         rules.check(point, self._settings(served, point.shared))
 
     def lossy(self, point: Point, served: Served) -> str:
@@ -105,14 +111,21 @@ class Sglang:
         return knobs.starting_points([name for name in rules.open_methods(served) if name != BASELINE_METHOD])
 
     def command(self, point: Point, served: Served, port: int) -> tuple[str, ...]:
-        program = [self._installation.python, "-m", "sglang.launch_server"]
-        address = ["--model-path", str(served.model), "--host", LOOPBACK, "--port", str(port)]
+        installation = self._at(point.shared)
+        program = [installation.python, "-m", "sglang.launch_server"]
+        host = installation.place.host
+        address = ["--model-path", str(served.model), "--host", host, "--port", str(port)]
         pins = self._parity(served, point.shared).words
         words = [*program, *address, *self._plain(served, point.shared), *pins]
         return tuple(words + self._speculative(point, served))
 
-    def environment(self, point: Point, served: Served) -> Mapping[str, str]:
-        return {"PYTHONUNBUFFERED": "1", **served.env}
+    def environment(self, point: Point, served: Served) -> Mapping[str, str | None]:
+        return {"PYTHONUNBUFFERED": "1", **served.env, **point.variables}
+
+    def ranks(self, point: Point, served: Served) -> int:
+        settings = self._settings(served, point.shared)
+        sizes = (settings.get(name) for name in ("tp_size", "pp_size", "dp_size"))
+        return prod(size for size in sizes if isinstance(size, int))
 
     def is_ready(self, endpoint: Endpoint) -> bool:
         return is_ok(f"{endpoint.base_url}/health")
@@ -124,7 +137,8 @@ class Sglang:
         asked = Asked(
             self._asked_speculative(point, served), self._by_field(self._given(served, point.shared))
         )
-        return read_back_from(_server_info(endpoint), log, point, served, asked, self._installation.flags)
+        flags = self._at(point.shared).flags
+        return read_back_from(_server_info(endpoint), log, point, served, asked, flags)
 
     def request_fields(self, *, fixed_length: bool) -> Mapping[str, object]:
         return {"ignore_eos": fixed_length, "return_spec_tokens_details": True}
@@ -177,14 +191,19 @@ class Sglang:
     def _given(self, served: Served, shared: Mapping[str, KnobValue]) -> dict[Flag, KnobValue]:
         """The user's arguments with the Point's own settings over them. Raises UsageError."""
         given: dict[Flag, KnobValue] = {}
-        for name, value in {**served.args, **shared}.items():
-            flag = self._checked(name)
+        of_point = {k: v for k, v in shared.items() if k.startswith("--")}
+        for name, value in {**served.args, **of_point}.items():
+            flag = self._checked(name, shared)
             flag.words(value)
             given[flag] = value
         return given
 
-    def _checked(self, name: str) -> Flag:
-        flag = self._installation.flags.find(name)
+    def _at(self, shared: Mapping[str, KnobValue]) -> Installation:
+        """The SGLang that these shared settings are for."""
+        return self._installed(shared.get(IMAGE))
+
+    def _checked(self, name: str, shared: Mapping[str, KnobValue]) -> Flag:
+        flag = self._at(shared).flags.find(name)
         if flag.replaced_by is not None:
             self._deprecated.append(f"{flag.name} is deprecated: write {flag.replaced_by}")
         if flag.name in OURS:
@@ -195,8 +214,8 @@ class Sglang:
             )
         return flag
 
-    def _check_shared(self, name: str) -> None:
-        flag = self._checked(name)
+    def _check_shared(self, name: str, shared: Mapping[str, KnobValue]) -> None:
+        flag = self._checked(name, shared)
         if is_speculative(flag.dest):
             raise UsageError(f"{flag.name} is of speculation alone: it cannot be shared by both arms")
         if flag.name != name:
@@ -204,7 +223,7 @@ class Sglang:
 
     def _plain(self, served: Served, shared: Mapping[str, KnobValue]) -> list[str]:
         """Arguments of both arms, without the pins: the user's over the tool's own."""
-        flags = self._installation.flags
+        flags = self._at(shared).flags
         defaults = {flags.find(name): value for name, value in DEFAULTS.items()}
         given = {f: v for f, v in self._given(served, shared).items() if not is_speculative(f.dest)}
         return [word for flag, value in {**defaults, **given}.items() for word in flag.words(value)]
@@ -213,13 +232,13 @@ class Sglang:
         """Every speculative flag of the Point's method, and what the user fixed for drafting alone."""
         if point.is_baseline:
             return []
-        flags = self._installation.flags
+        flags = self._at(point.shared).flags
         words = [ALGORITHM, point.method]
         if served.draft is not None and knobs.METHODS[point.method].needs_draft:
             words += [DRAFT, str(served.draft)]
         for name, value in knobs.flag_values(point).items():
             words += flags.find(name).words(value)
-        extra = {f: v for f, v in self._given(served, {}).items() if is_speculative(f.dest)}
+        extra = {f: v for f, v in self._given(served, point.shared).items() if is_speculative(f.dest)}
         return words + [word for flag, value in extra.items() for word in flag.words(value)]
 
     def _asked_speculative(self, point: Point, served: Served) -> dict[str, KnobValue]:
@@ -236,17 +255,18 @@ class Sglang:
 
     def _parity(self, served: Served, shared: Mapping[str, KnobValue]) -> Parity:
         """The pins for both arms under these shared settings, found by asking SGLang once."""
-        key = repr([str(served.model), str(served.draft), served.args, served.env, sorted(shared.items())])
+        deciding = {k: v for k, v in shared.items() if not k.startswith("NCCL_")}
+        key = repr([str(served.model), str(served.draft), served.args, served.env, sorted(deciding.items())])
         if key not in self._parities:
-            arms = self._arms(served, shared)
-            with self._installation.probe(served.env) as probe:
-                self._parities[key] = find_parity(probe, self._installation.flags, arms)
+            arms, installation = self._arms(served, deciding), self._at(deciding)
+            with installation.probe({**served.env, **Point("", deciding).variables}) as probe:
+                self._parities[key] = find_parity(probe, installation.flags, arms)
         return self._parities[key]
 
     def _arms(self, served: Served, shared: Mapping[str, KnobValue]) -> Arms:
         plain = ["--model-path", str(served.model), *self._plain(served, shared)]
         speculative = {
-            point.label: tuple(self._speculative(point, served))
+            point.label: tuple(self._speculative(Point(point.method, {**point.knobs, **shared}), served))
             for method in rules.open_methods(served)
             for point in knobs.shapes(method)
         }

@@ -1,12 +1,12 @@
 """An installed SGLang, asked through its own Python: version, flags, and what it makes of arguments."""
 
-import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
 
-from launchers.engines.probe import Answer, Probe, find_python
+from launchers.engines.probe import Answer, Probe
 from launchers.engines.sglang.flags import Flags, flags_from_rows
+from launchers.place import MACHINE, Place, Variables
 from results.errors import UsageError
 
 INSIDE = Path(__file__).with_name("inside.py")
@@ -14,26 +14,26 @@ VERSION_CODE = "from importlib.metadata import version; print(version('sglang'))
 
 
 class Installation:
-    """SGLang as the interpreter `server` has it."""
+    """SGLang as the interpreter `server` of a Place has it."""
 
-    def __init__(self, server: str) -> None:
+    def __init__(self, server: str, place: Place = MACHINE) -> None:
+        self.place = place
         self._server = server or "python3"
 
     @cached_property
     def python(self) -> str:
         """Raises UsageError if there is no such program."""
-        return find_python(self._server)
+        return self.place.program(self._server)
 
     @cached_property
     def version(self) -> str:
         """Of the package, without importing it. Raises UsageError: no interpreter, no SGLang in it."""
-        command = [self.python, "-c", VERSION_CODE]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
-        if done.returncode:
+        done = self.place.run([self.python, "-c", VERSION_CODE], {}, timeout_s=60)
+        if done.exit_code != 0:
             raise UsageError(
                 f"{self.python} has no SGLang: set `server` to the Python of the environment that has it"
             )
-        return done.stdout.strip()
+        return done.output.strip()
 
     @cached_property
     def flags(self) -> Flags:
@@ -46,8 +46,8 @@ class Installation:
             )
         return flags_from_rows(answer["flags"])
 
-    def probe(self, env: Mapping[str, str]) -> Probe:
-        return Probe(self.python, INSIDE, env)
+    def probe(self, env: Variables) -> Probe:
+        return Probe(self.place, self.python, INSIDE, env)
 
 
 def resolved(probe: Probe, argv: Sequence[str]) -> Answer:

@@ -2,6 +2,7 @@
 
 import functools
 import json
+import math
 import shlex
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import Any
 from launchers.engines.engine import Knob, ReadBack, Recount, Served, SlotDrafts
 from launchers.engines.http import ask, get_json, is_ok, post_json
 from launchers.engines.model_folder import find_model_folder, folder_identity
-from launchers.engines.probe import Probe, find_python
+from launchers.engines.probe import Probe
 from launchers.engines.vllm import knobs, rules
 from launchers.engines.vllm.config import FLAG, SPACE_KEYS, config_of, offered, split
 from launchers.engines.vllm.counters import (
@@ -36,7 +37,7 @@ from launchers.engines.vllm.log import cause_from_log, refused_sampling, specula
 from launchers.engines.vllm.models import Models, models_of
 from launchers.engines.vllm.readback import read_back
 from launchers.launcher import Endpoint
-from launchers.port import LOOPBACK
+from launchers.place import Place, Places, on_this_machine
 from results.errors import UsageError
 from results.reasons import Reason
 from results.records import BASELINE, KnobValue, Point, SpecCounters
@@ -50,31 +51,40 @@ SPACE = {FLAG, "--spec-method", "--spec-model", "--spec-tokens"}
 
 
 class Vllm:
-    """Engine `vllm`. `server` is the Python interpreter that has vLLM."""
+    """Engine `vllm`. `server` is the Python interpreter that has vLLM.
+
+    `places` says where a Point's servers run; each image has a vLLM of its own.
+    """
 
     name = "vllm"
     usual_start_s = 40.0
+    no_custom_all_reduce = "--disable-custom-all-reduce"
 
-    def __init__(self, server: str = DEFAULT_PYTHON, known: Capabilities | None = None) -> None:
+    def __init__(
+        self,
+        server: str = DEFAULT_PYTHON,
+        known: Capabilities | None = None,
+        places: Places = on_this_machine,
+    ) -> None:
         self._server = server or DEFAULT_PYTHON
-        self._given = known
+        self._places = places
+        self._known = functools.cache(lambda image: known or self._ask(places(image)))
 
-    @functools.cached_property
-    def python(self) -> str:
-        return find_python(self._server)
-
-    @functools.cached_property
-    def known(self) -> Capabilities:
-        """What this installation can do, asked once. Raises UsageError if vLLM is not there."""
-        if self._given is not None:
-            return self._given
-        with Probe(self.python, INSIDE) as probe:
+    def _ask(self, place: Place) -> Capabilities:
+        """What the installation in a Place can do. Raises UsageError if vLLM is not there."""
+        python = place.program(self._server)
+        with Probe(place, python, INSIDE) as probe:
             answer = probe.ask({"capabilities": True})
         if "error" in answer:
             raise UsageError(
-                f"{self.python} cannot use vLLM ({answer['error']}): set `server` to the Python that has it"
+                f"{python} cannot use vLLM ({answer['error']}): set `server` to the Python that has it"
             )
         return capabilities_from(answer)
+
+    @property
+    def known(self) -> Capabilities:
+        """What the installation of the sweep itself can do; an image that a Point names may do otherwise."""
+        return self._known(None)
 
     @property
     def speculative_settings(self) -> frozenset[str]:
@@ -93,7 +103,7 @@ class Vllm:
         found = find_model_folder(model)
         served = Served(found, find_model_folder(draft) if draft else None, args, env)
         for name, value in args.items():
-            self._check_argument(name, value)
+            self._check_argument(name, value, self.known)
         _models(served)
         return served
 
@@ -113,26 +123,27 @@ class Vllm:
         return {name: offered(name, _models(served), self.known) for name in open_here}
 
     def check(self, point: Point, served: Served) -> None:
-        for name, value in point.shared.items():
-            self._check_argument(name, value)
-            if named(name, value, self.known)[0].startswith(FLAG):
+        known = self._known(point.image)
+        for name, value in point.flags.items():
+            self._check_argument(name, value, known)
+            if named(name, value, known)[0].startswith(FLAG):
                 raise UsageError(f"{name} is for one arm alone: it belongs to the fixed arguments")
         knobs.check(point)
-        rules.check(knobs.canonical(point), self._settings(point, served), _models(served), self.known)
+        rules.check(knobs.canonical(point), self._settings(point, served), _models(served), known)
 
-    def _check_argument(self, name: str, value: KnobValue) -> None:
-        flag, value = named(name, value, self.known)
+    def _check_argument(self, name: str, value: KnobValue, known: Capabilities) -> None:
+        flag, value = named(name, value, known)
         base, _, key = flag.partition(".")
         if base in SPACE and (not key or key.replace("-", "_") in SPACE_KEYS):
             raise UsageError(
                 f"{name} is speculative: it belongs to the space, not to the fixed arguments "
                 "(a draft model is named beside the model; other keys are written speculative-config.KEY)"
             )
-        if base == FLAG and key.replace("-", "_") not in self.known.speculative_keys:
-            raise UsageError(f"vLLM {self.known.version} has no {key} in its speculative config")
+        if base == FLAG and key.replace("-", "_") not in known.speculative_keys:
+            raise UsageError(f"vLLM {known.version} has no {key} in its speculative config")
         if base in OURS:
             raise UsageError(f"{name} is set by the tuner itself: leave it out of the fixed arguments")
-        check_value(flag, value, self.known)
+        check_value(flag, value, known)
 
     def lossy(self, point: Point, served: Served) -> str:
         if point.is_baseline:
@@ -160,53 +171,61 @@ class Vllm:
     def _settings(self, point: Point, served: Served) -> dict[str, KnobValue]:
         """Flag -> value for both arms: the Point's shared settings over the user's over our defaults."""
         fixed, _ = split(self._chosen(point, served))
-        return pinned(self.known, fixed, prefix_caching=not _models(served).is_hybrid)
+        return pinned(self._known(point.image), fixed, prefix_caching=not _models(served).is_hybrid)
 
     def _chosen(self, point: Point, served: Served) -> dict[str, KnobValue]:
-        given = {**served.args, **point.shared}
-        return dict(named(name, value, self.known) for name, value in given.items())
+        given, known = {**served.args, **point.flags}, self._known(point.image)
+        return dict(named(name, value, known) for name, value in given.items())
 
     def _config(self, point: Point, served: Served) -> dict[str, Any]:
         """--speculative-config of a Point."""
         _, own_keys = split(self._chosen(point, served))
         settings, models = self._settings(point, served), _models(served)
-        return config_of(knobs.canonical(point), settings, own_keys, served.draft, models, self.known)
+        known = self._known(point.image)
+        return config_of(knobs.canonical(point), settings, own_keys, served.draft, models, known)
 
     def command(self, point: Point, served: Served, port: int) -> tuple[str, ...]:
         model = str(Path(served.model).absolute())
+        known, place = self._known(point.image), self._places(point.image)
         entry = (
             ["vllm.entrypoints.cli.main", "serve", model]
-            if self.known.is_named_vllm
+            if known.is_named_vllm
             else ["vllm.entrypoints.openai.api_server", "--model", model]
         )
         settings = self._settings(point, served)
         names = f"{settings.pop('--served-model-name', '')} {shlex.quote(str(served.model))}"
-        ours: dict[str, KnobValue] = {"--served-model-name": names, "--host": LOOPBACK, "--port": port}
-        words = argv_of({**ours, **settings}, self.known)
+        ours: dict[str, KnobValue] = {"--served-model-name": names, "--host": place.host, "--port": port}
+        words = argv_of({**ours, **settings}, known)
         if not point.is_baseline:
             words += self._speculation(point, served)
-        return (self.python, "-m", *entry, *words)
+        return (place.program(self._server), "-m", *entry, *words)
 
     def _speculation(self, point: Point, served: Served) -> list[str]:
         """The per-request counts are an error on a server without speculation."""
-        told = [PER_REQUEST, "summary"] if self.known.flag(PER_REQUEST) else []
+        told = [PER_REQUEST, "summary"] if self._known(point.image).flag(PER_REQUEST) else []
         return [*told, FLAG, json.dumps(self._config(point, served))]
 
-    def environment(self, point: Point, served: Served) -> Mapping[str, str]:
+    def environment(self, point: Point, served: Served) -> Mapping[str, str | None]:
         return {
             "VLLM_SERVER_DEV_MODE": "1",  # /server_info and /reset_prefix_cache, on loopback only
             "VLLM_NO_USAGE_STATS": "1",
             "VLLM_LOGGING_LEVEL": "INFO",  # the start lines that tell what is in effect
             "PYTHONSAFEPATH": "1",  # no imports from the folder the tool happens to run in
             **served.env,
+            **point.variables,
         }
+
+    def ranks(self, point: Point, served: Served) -> int:
+        settings = self._settings(point, served)
+        sizes = (settings.get(f"--{name}-parallel-size", 1) for name in ("tensor", "pipeline", "data"))
+        return math.prod(size for size in sizes if isinstance(size, int))
 
     def is_ready(self, endpoint: Endpoint) -> bool:
         return is_ok(f"{endpoint.base_url}/health")
 
     def read_back(self, endpoint: Endpoint, point: Point, served: Served) -> ReadBack:
-        chosen = self._chosen(BASELINE, served)
-        return read_back(endpoint, knobs.canonical(point), str(served.model), chosen, self.known)
+        chosen, known = self._chosen(BASELINE, served), self._known(point.image)
+        return read_back(endpoint, knobs.canonical(point), str(served.model), chosen, known)
 
     def request_fields(self, *, fixed_length: bool) -> Mapping[str, object]:
         return {"ignore_eos": fixed_length}

@@ -57,7 +57,7 @@ def _from_config(
     section = config.get(SPECULATIVE)
     _check_speculating(point, on=section is not None)
     fixed = compare_flags(chosen, config, known.dests)
-    found = compare_point(point, section, compare_flags(point.shared, config, known.dests))
+    found = compare_point(point, section, compare_flags(point.flags, config, known.dests))
     if found.dropped:
         ignored = f"{', '.join(found.dropped)} was asked for and is not in effect"
         raise MeasurementInvalid(Reason.IGNORED_SETTING, ignored)
