@@ -1,8 +1,9 @@
 """The report as one HTML page that needs nothing but itself."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
-from analysis import findings, tables, words
+from analysis import findings, tables, variables, words
 from analysis.answer import Answer, answer, command_title
 from analysis.markup import Scale, block, command, figure, folded, pair, paragraph, section, table, text
 from analysis.plots import Figure, figures
@@ -144,6 +145,7 @@ def _sections(report: ReportInput, drawn: dict[str, Figure]) -> list[str]:
         ),
         _acceptance(report, drawn),
         section("settings", "Settings in effect", table(tables.settings(report), titled=False)),
+        section("variables", variables.TITLE, table(variables.variables(report), titled=False)),
         _failures(report),
         section("every-trial", "Every trial", table(tables.trials(report), titled=False)),
         _run(report),
@@ -186,11 +188,16 @@ def _run(report: ReportInput) -> str:
     return section(
         "run",
         "The run",
+        _notes(report.notes),
         table(tables.phases(report)),
         table(tables.calibration(report)),
         folded("Environment: hardware, software and hashes", table(tables.environment(report), titled=False)),
         folded("The sweep as it was asked for", yaml),
     )
+
+
+def _notes(notes: Sequence[str]) -> str:
+    return f"<ul>{''.join(f'<li>{text(note)}</li>' for note in notes)}</ul>" if notes else ""
 
 
 def _terms(meanings: dict[str, str]) -> str:

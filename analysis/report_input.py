@@ -22,6 +22,7 @@ class ReportInput:
     same_margin: float = 0.02  # share of the baseline within which a configuration is the SAME
     environment: Mapping[str, object] = field(default_factory=dict)  # nested fingerprint
     sweep_yaml: str = ""  # as resolved, secrets removed
+    notes: Sequence[str] = ()  # what was said before the run, e.g. what was left out of the space
     calibration: Mapping[str, object] = field(default_factory=dict)  # figure name -> value
     phases_s: Mapping[str, float] = field(default_factory=dict)  # phase -> seconds spent in it
     finished: bool = False  # nothing more would be measured, whatever came of it

@@ -6,6 +6,7 @@ from analysis import findings, tables, words
 from analysis.answer import answer, command_title
 from analysis.report_input import ReportInput
 from analysis.tables import Entry, Table
+from analysis.variables import variables
 
 _MARKED = re.compile(r"([\\`*_\[\]<>|~])")
 
@@ -22,6 +23,7 @@ def text_page(report: ReportInput) -> str:
         _list("What this run does not say" + ("" if report.finished else " yet"), findings.missing(report)),
         f"## {command_title(report)}\n\n{_fenced(report.command)}" if report.command else "",
         *(_table(t) for t in _tables(report)),
+        _list("Notes", list(report.notes)),
         f"## Sweep\n\n{_fenced(report.sweep_yaml)}" if report.sweep_yaml else "",
         _list("Terms", [f"**{term}.** {meaning}" for term, meaning in terms.items()], marked=True),
     ]
@@ -36,6 +38,7 @@ def _tables(report: ReportInput) -> tuple[Table, ...]:
         tables.outputs(report),
         tables.acceptance(report),
         tables.settings(report),
+        variables(report),
         tables.failures(report),
         tables.invalid_blocks(report),
         tables.trials(report),

@@ -38,6 +38,7 @@ class FakeEngine:
     usual_start_s = 0.1
     no_custom_all_reduce = ""
     speculative_settings = frozenset({"n", "m"})
+    memory_settings: Mapping[str, bool] = {"m": False}
 
     def __init__(
         self,
@@ -101,6 +102,9 @@ class FakeEngine:
 
     def ranks(self, point: Point, served: Served) -> int:
         return 2
+
+    def torch_of(self, point: Point) -> None:
+        return None
 
     def is_ready(self, endpoint: Endpoint) -> bool:
         return is_ok(f"{endpoint.base_url}/health")

@@ -265,6 +265,19 @@ class OutputCheck:
 
 
 @dataclass(frozen=True, slots=True)
+class Variables:
+    """The environment of one server: what it was given, what arrived, and what NCCL says of it."""
+
+    given: Mapping[str, str | None]  # set for this server, secrets hidden; None = taken away
+    seen: Mapping[str, str] | None = None  # those and all of NCCL's in its first process; None = not readable
+    by_engine: Mapping[str, str] = field(default_factory=dict)  # NCCL's that the engine gave its workers
+    nccl_version: str | None = None
+    applied: tuple[str, ...] = ()  # NCCL itself says that it was set by the environment
+    unconfirmed: tuple[str, ...] = ()  # NCCL was asked and says nothing of them
+    note: str = ""  # what could not be found out, and why
+
+
+@dataclass(frozen=True, slots=True)
 class ArmRun:
     """One launch of one arm: from start to stop, with what was measured, or why not."""
 
@@ -283,6 +296,7 @@ class ArmRun:
     rewrites: tuple[Rewrite, ...] = ()  # what the server made of the settings it was given
     in_effect: Point | None = None  # the Point that was measured, if the server rewrote the one asked for
     lossy: str = ""  # why its output is not the target model's; "" = nothing says so
+    variables: Variables | None = None
 
     @property
     def stopped_early(self) -> bool:

@@ -29,9 +29,11 @@ from results.records import (
     Request,
     SpecCounters,
     Telemetry,
+    Variables,
 )
 from results.secrets import masked
 from sweeps.admission import AdmissionWatch
+from sweeps.arrival import Given, arrived, in_effect, rewrites_of, variables_of
 from sweeps.gate import Gate
 from sweeps.load import LoadResult, drive
 from sweeps.pace import Closed, Pace
@@ -67,6 +69,7 @@ class Arm:
     measured_s: float = 0.0
     back: ReadBack = field(default_factory=lambda: ReadBack(None, None, {}))
     lossy: str = ""
+    variables: Variables | None = None
     turns: dict[Cell, list[Turn]] = field(default_factory=dict)
     slots: Sequence[SlotDrafts] = ()  # this and the next: after the last window
     recount: Recount | None = None
@@ -111,6 +114,7 @@ class Arm:
             rewrites=self.back.rewrites,
             in_effect=self.back.point,
             lossy=self.lossy,
+            variables=self.variables,
         )
 
     @contextmanager
@@ -164,12 +168,13 @@ def up(setup: Setup, point: Point, name: str, check: Sequence[Prompt] = ()) -> I
     arm = Arm(point, name, setup.sweep.workload.max_tokens, setup.engine.counted_in_reply)
     arm.lossy, port = setup.engine.lossy(point, setup.served), free_port()
     arm.argv = setup.engine.command(point, setup.served, port)
-    environment = setup.engine.environment(point, setup.served)
-    launch = Launch(arm.argv, port, setup.folder.logs / f"{name}.log", environment)
+    given = setup.engine.environment(point, setup.served)
+    launch = Launch(arm.argv, port, setup.folder.logs / f"{name}.log", given)
     with ExitStack() as server:
         with arm.failing():
+            arm.variables = variables_of(given, setup.nccl(point, given))
             endpoint = server.enter_context(setup.launcher.start(launch))
-            _come_up(setup, endpoint, arm, began)
+            _come_up(setup, endpoint, arm, given, began)
             arm.endpoint = endpoint
             arm.start_s = time.monotonic() - began
             _check_context(setup, endpoint, check)
@@ -219,7 +224,7 @@ def _load(setup: Setup, arm: Arm, endpoint: Endpoint, window: Window, gate: Gate
     engine.reset_cache(endpoint)
 
 
-def _come_up(setup: Setup, endpoint: Endpoint, arm: Arm, began: float) -> None:
+def _come_up(setup: Setup, endpoint: Endpoint, arm: Arm, given: Given, began: float) -> None:
     """Wait until the server is ready, and prove that it is ours and does what was asked."""
     timeout_s = setup.sweep.patience.start_timeout_s
     while not setup.engine.is_ready(endpoint):
@@ -233,6 +238,16 @@ def _come_up(setup: Setup, endpoint: Endpoint, arm: Arm, began: float) -> None:
             Reason.WRONG_SERVER, f"{endpoint.base_url} is answered by a process that this run did not start"
         )
     arm.back = setup.engine.read_back(endpoint, arm.point, setup.served)
+    _check_variables(endpoint, arm, given)
+
+
+def _check_variables(endpoint: Endpoint, arm: Arm, given: Given) -> None:
+    """The server's environment is the one it was given; what the engine gave its workers is filed as such."""
+    assert arm.variables is not None
+    arm.variables = arrived(arm.variables, given, endpoint)
+    if changed := rewrites_of(arm.point, arm.variables):
+        point = in_effect(arm.back.point or arm.point, changed)
+        arm.back = replace(arm.back, rewrites=(*arm.back.rewrites, *changed), point=point)
 
 
 def _check_context(setup: Setup, endpoint: Endpoint, prompts: Sequence[Prompt]) -> None:

@@ -39,7 +39,7 @@ def forecast(plan: Plan) -> Forecast:
         first_trials=tuple(_command(plan, p) for p in islice(iter_start_points(plan.space), SHOWN_TRIALS)),
         time=_time(plan, trials + _baseline_trials(plan)),
         sensitivity=sensitivity(plan),
-        notes=tuple(plan.engine.notes(plan.served)),
+        notes=tuple(plan.notes),
     )
 
 
@@ -63,7 +63,9 @@ def sensitivity(plan: Plan) -> str:
 
 
 def _command(plan: Plan, point: Point) -> str:
-    return shlex.join(masked(plan.engine.command(point, plan.served, SHOWN_PORT)))
+    argv = shlex.join(masked(plan.engine.command(point, plan.served, SHOWN_PORT)))
+    given = {name: value for name, value in point.variables.items() if value is not None}
+    return " ".join([*(f"{name}={shlex.quote(value)}" for name, value in given.items()), argv])
 
 
 def _time(plan: Plan, trials: int) -> str:

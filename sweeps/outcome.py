@@ -50,6 +50,7 @@ def read_run(folder: RunFolder) -> tuple[ReportInput, int]:
         command=_command(found, sweep, blocks),
         environment=folder.read_json("environment.json"),
         sweep_yaml=sweep.to_yaml(),
+        notes=folder.read_json("notes.json").get("notes", []),
         calibration=sessions[-1]["calibration"] if sessions else {},
         phases_s=_phases_s(blocks, sessions),
         objective=sweep.objective,
@@ -85,9 +86,10 @@ def _command(found: Answer, sweep: Sweep, blocks: Sequence[Block]) -> str:
     compared_with = next((b.compared_with for b in reversed(blocks)), BASELINE)
     point = found.winner.point if found.winner else compared_with
     argv = next((arm.argv for b in reversed(blocks) if (arm := b.arm(point))), ())
+    given = {name: value for name, value in {**sweep.env, **point.variables}.items() if value is not None}
     variables = [
         f'{name}="${name}"' if is_secret(name) else f"{name}={shlex.quote(value)}"
-        for name, value in sweep.env.items()
+        for name, value in given.items()
     ]
     return " ".join([*variables, shlex.join(argv)]) if argv else ""
 

@@ -35,6 +35,11 @@ class Plan:
     prompts: Mapping[Phase, PromptsByClass]
     warm_up: Sequence[Prompt]
 
+    @property
+    def notes(self) -> Sequence[str]:
+        """What to know before it starts: old rules, what was left out of the Space ..."""
+        return (*self.engine.notes(self.served), *self.space.notes)
+
     def environment(self) -> Mapping[str, object]:
         """Fingerprint of what is measured and where."""
         from importlib.metadata import version

@@ -50,7 +50,8 @@ def _run(plan: Plan, folder: RunFolder, observer: Observer, stopped: GoOn) -> No
     run_block = Blocks(plan.setup(folder), past, observer.arm)
     run = Run(plan.space, plan.sweep, folder, run_block, observer)
     (folder.path / "ended.json").unlink(missing_ok=True)
-    for note in plan.engine.notes(plan.served):
+    folder.write_json("notes.json", {"notes": plan.notes})
+    for note in plan.notes:
         observer.note(note)
 
     def may_search() -> bool:

@@ -2,11 +2,13 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from launchers.engines.engine import Engine, Served
 from launchers.launcher import Endpoint, Launcher
 from results.records import Cell, KnobValue, Phase
 from results.store import RunFolder
+from sweeps.arrival import NcclCheck
 from sweeps.load import Job, Target, job
 from sweeps.pace import Pace
 from sweeps.sweep import Sweep
@@ -42,6 +44,11 @@ class Setup:
     paces: Sequence[Pace]
     prompts: Mapping[Phase, Mapping[str, Sequence[Prompt]]]  # by class
     warm_up: Sequence[Prompt]  # one of each class, none of them measured if there are enough
+
+    @cached_property
+    def nccl(self) -> NcclCheck:
+        """Asks NCCL about each set of variables once in a run."""
+        return NcclCheck(self.engine, self.served)
 
     def windows(self, phase: Phase) -> Iterator[Window]:
         """The Cells of one arm-run, in order.

@@ -1,7 +1,7 @@
 """The Space: every canonical Point worth trying, without dead knobs and without illegal ones."""
 
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import prod
@@ -9,15 +9,14 @@ from typing import TYPE_CHECKING, cast
 
 from launchers.engines.engine import Engine, Knob, Served
 from results.errors import UsageError
-from results.records import BASELINE_METHOD, KnobValue, Point, is_shared
+from results.records import BASELINE_METHOD, IMAGE, KnobValue, Point, is_shared, is_variable
 from sweeps.sweep import KnobSpec, Range, nearest
+from sweeps.variables import AS_IS, live_variables, variable_values, why_not, without_dead_variables
 
 if TYPE_CHECKING:
     from optuna import Trial as OptunaTrial
 
 MAX_COMBINATIONS = 1_000_000
-AS_IS = "as is"
-
 Values = tuple[KnobValue, ...]
 
 
@@ -41,6 +40,7 @@ class Space:
     served: Served
     methods: Mapping[str, Mapping[str, Values]]
     rules: Rules = Rules()
+    notes: tuple[str, ...] = ()  # what to know about it, for people
 
     @property
     def is_baseline(self) -> bool:
@@ -60,11 +60,47 @@ class Space:
 
     def point(self, method: str, knobs: Mapping[str, KnobValue]) -> Point | None:
         """The canonical Point of these values; None if it may not be launched."""
-        point = Point(method, {k: v for k, v in knobs.items() if not (is_shared(k) and v == AS_IS)})
+        point = without_dead_variables(self.as_launched(method, knobs), self._ranks, self._is_nccl_alone)
         return None if self.refusal(point) else self.engine.canonical(point)
+
+    @staticmethod
+    def as_launched(method: str, knobs: Mapping[str, KnobValue]) -> Point:
+        """The Point without the shared settings that are left as they are."""
+        return Point(method, {k: v for k, v in knobs.items() if not (is_shared(k) and v == AS_IS)})
+
+    @cached_property
+    def _ranks(self) -> Callable[[Point], int]:
+        """Ranks of a Point's server; variables decide nothing of them."""
+        known: dict[tuple[object, ...], int] = {}
+
+        def ranks(point: Point) -> int:
+            key = (*point.flags.items(), point.image)
+            if key not in known:
+                known[key] = self.engine.ranks(point, self.served)
+            return known[key]
+
+        return ranks
+
+    def _is_nccl_alone(self, point: Point) -> bool:
+        """Whether NCCL serves every all-reduce, or the Space leaves open who does."""
+        parent = self.engine.no_custom_all_reduce
+        if not any(parent in knobs for knobs in self.methods.values()):
+            return True
+        return bool(point.flags.get(parent, self.served.args.get(parent.lstrip("-"), False)))
 
     def refusal(self, point: Point) -> str:
         """Why a Point may not be launched, and what to do; "" if it may."""
+        plain = Point(point.method, {k: v for k, v in point.knobs.items() if not is_variable(k)})
+        key = (plain.method, *plain.knobs.items())
+        if key not in self._refusals:  # the engine knows nothing of variables, which multiply the Points
+            self._refusals[key] = self._engines_refusal(plain)
+        return self._refusals[key] or ("" if self.rules.ignored else why_not(point, self.served))
+
+    @cached_property
+    def _refusals(self) -> dict[tuple[object, ...], str]:
+        return {}
+
+    def _engines_refusal(self, point: Point) -> str:
         try:
             if not self.rules.ignored:
                 self.engine.check(point, self.served)
@@ -169,9 +205,9 @@ def build_space(
     for method in asked:
         if method not in known:
             raise UsageError(f"space: {_why_unknown(engine, served, method)}{nearest(method, [*known])}")
-    of_all = _shared_values(served, shared or {})
-    methods = {m: {**_values(m, known, specs or {}), **of_all} for m, specs in asked.items()}
-    space = Space(engine, served, methods, rules)
+    own = {m: _values(m, known, specs or {}) for m, specs in asked.items()}
+    of_all, notes = live_variables(_shared_values(engine, served, shared or {}), engine, served)
+    space = Space(engine, served, {m: {**values, **of_all} for m, values in own.items()}, rules, notes)
     _check_size(space)
     for method, specs in asked.items():
         _check_named(space, method, [*(specs or {}), *of_all])
@@ -186,17 +222,30 @@ def baseline_space(space: Space) -> Space | None:
     return replace(space, methods={BASELINE_METHOD: of_all}) if of_all else None
 
 
-def _shared_values(served: Served, shared: Mapping[str, KnobSpec]) -> dict[str, Values]:
-    """`--flag` -> its values; the first leaves everything as the sweep's own arguments have it."""
+def _shared_values(engine: Engine, served: Served, shared: Mapping[str, KnobSpec]) -> dict[str, Values]:
+    """`--flag`, variable or `image` -> its values; the first leaves everything as the sweep has it."""
     found: dict[str, Values] = {}
     for name, spec in shared.items():
-        flag = f"--{name.lstrip('-')}"
         values = _listed(spec)
         if not values:
-            raise UsageError(f"shared: {flag}: no value given")
-        fixed = served.args.get(flag.lstrip("-"))
-        found[flag] = tuple(dict.fromkeys([AS_IS, *(v for v in values if v != fixed)]))
+            raise UsageError(f"shared: {name}: no value given")
+        if is_variable(name):
+            found[name] = variable_values(name, values, served)
+        elif name == IMAGE:
+            found[name] = tuple(dict.fromkeys([AS_IS, *map(str, values)]))
+        else:
+            flag = f"--{name.lstrip('-')}"
+            found[flag] = (AS_IS, *(v for v in dict.fromkeys(values) if _changes(engine, served, flag, v)))
     return found
+
+
+def _changes(engine: Engine, served: Served, flag: str, value: KnobValue) -> bool:
+    """Whether a setting makes another server than the one without it; an illegal one is not settled here."""
+    try:
+        plain = engine.command(Point(BASELINE_METHOD), served, 0)
+        return engine.command(Point(BASELINE_METHOD, {flag: value}), served, 0) != plain
+    except UsageError:
+        return True
 
 
 def _check_size(space: Space) -> None:
@@ -215,7 +264,7 @@ def _check_named(space: Space, method: str, named: Sequence[str]) -> None:
     refused: dict[tuple[str, KnobValue], str] = {}
     for combination in itertools.product(*knobs.values()):
         values = dict(zip(knobs, combination, strict=True))
-        why = space.refusal(Point(method, {k: v for k, v in values.items() if v != AS_IS}))
+        why = space.refusal(space.as_launched(method, values))
         for name in named:
             place = (name, values[name])
             if not why:

@@ -12,8 +12,9 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from results.reasons import MACHINE_FAULTS
+from results.reasons import MACHINE_FAULTS, Reason
 from results.records import BASELINE, Point, Trial, TrialState
+from sweeps.memory import does_not_fit
 from sweeps.space import Space, iter_start_points
 
 if TYPE_CHECKING:
@@ -38,6 +39,7 @@ class Search:
         # Good guesses first, but some of the budget is for what nobody guessed.
         self._starts = list(islice(iter_start_points(space), math.ceil(START_SHARE * trials)))
         self._trials: list[Trial] = []
+        self._out_of_memory: list[Trial] = []
         self._told: dict[str, Trial] = {}  # by the keys of their Points
         self._asked: tuple[str, optuna.Trial] | None = None
         for trial in past:
@@ -55,9 +57,9 @@ class Search:
 
     def ask(self) -> tuple[Point, str] | None:
         """The next Point and who proposed it; None when the budget or the Space is used up."""
-        if self.remaining == 0 or self._space.points.keys() <= self._told.keys():
+        if self.remaining == 0 or not self._unknown():
             return None
-        start = next((p for p in self._starts if p.key not in self._told), None)
+        start = next((p for p in self._starts if p.key not in self._told and self._fits(p)), None)
         if start is not None:
             return self._take(start), START
         neighbours = self._open_neighbours()
@@ -71,6 +73,8 @@ class Search:
             self._told[BASELINE.key] = trial
             return
         self._trials.append(trial)
+        if trial.failure is not None and trial.failure.reason is Reason.START_OOM:
+            self._out_of_memory.append(trial)
         # A Point that the server made of another one is known as well, and need not be launched.
         self._told |= {trial.point.key: trial, trial.launched.key: trial}
         asked, self._asked = self._asked, None
@@ -86,7 +90,16 @@ class Search:
         best = self.best
         if best is None or best.point.key not in self._space.points:
             return []
-        return [p for p in self._space.neighbours(best.point) if p.key not in self._told]
+        return [p for p in self._space.neighbours(best.point) if p.key not in self._told and self._fits(p)]
+
+    def _unknown(self) -> list[Point]:
+        """Points that may still be asked for."""
+        return [p for key, p in self._space.points.items() if key not in self._told and self._fits(p)]
+
+    def _fits(self, point: Point) -> bool:
+        """Whether nothing that ran out of memory was smaller than this Point."""
+        engine, args = self._space.engine, self._space.served.args
+        return not any(does_not_fit(point, failed, engine, args) for failed in self._out_of_memory)
 
     def _take(self, point: Point) -> Point:
         self._study.enqueue_trial(self._space.parameters(point))
@@ -105,14 +118,14 @@ class Search:
                 self._study.tell(trial, state=_pruned())
             elif (known := self._told.get(point.key)) is not None:
                 _tell(self._study, trial, known)
-            elif self._looks_doomed(point):  # not launched while there is something better to try
+            elif not self._fits(point) or self._looks_doomed(point):  # while there is something better to try
                 trial.set_constraint("failed", 1.0)
                 self._study.tell(trial, state=_pruned())
             else:
                 trial.set_user_attr("point", point.label)
                 self._asked = (point.key, trial)
                 return point
-        unknown = [p for key, p in self._space.points.items() if key not in self._told]
+        unknown = self._unknown()
         hopeful = [p for p in unknown if not self._looks_doomed(p)]
         return self._take(self._random.choice(hopeful or unknown))
 

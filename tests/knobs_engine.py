@@ -14,6 +14,8 @@ class KnobsEngine:
     """`tree` needs draft >= steps; at topk 1 its draft is dead. `lookup` has one open choice."""
 
     name = "knobs"
+    no_custom_all_reduce = "--nccl-alone"
+    memory_settings: Mapping[str, bool] = {"draft": False, "--batch": False, "--share": True}
 
     def methods(self, served: Served) -> Mapping[str, tuple[Knob, ...]]:
         return {
@@ -32,13 +34,20 @@ class KnobsEngine:
         }
 
     def check(self, point: Point, served: Served) -> None:
-        for flag in point.shared:
-            if flag != "--batch":
+        for flag in point.flags:
+            if flag not in ("--batch", "--share", "--tp", "--nccl-alone"):
                 raise UsageError(f"no flag {flag}")
         if point.method == "tree" and point.knobs["topk"] != 1:
             draft, steps = point.knobs["draft"], point.knobs["steps"]
             if int(draft) < int(steps):
                 raise UsageError(f"draft ({draft}) must be at least steps ({steps})")
+
+    def command(self, point: Point, served: Served, port: int) -> tuple[str, ...]:
+        flags = {**{f"--{k}": v for k, v in served.args.items()}, **point.flags}
+        return tuple(f"{k}={v}" for k, v in flags.items() if v is not False)
+
+    def ranks(self, point: Point, served: Served) -> int:
+        return int(point.flags.get("--tp", served.args.get("tp", 8)))
 
     def lossy(self, point: Point, served: Served) -> str:
         return "loose takes near misses" if point.knobs.get("loose") else ""

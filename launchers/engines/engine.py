@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Protocol
 
 from launchers.launcher import Endpoint
+from launchers.place import Place
 from results.reasons import Reason
 from results.records import KnobValue, Point, Rewrite, SpecCounters
 
@@ -73,6 +74,13 @@ class Engine(Protocol):
     def speculative_settings(self) -> frozenset[str]:
         """Names in `ReadBack.effective` that only speculation sets; all others are equal in both arms."""
 
+    @property
+    def memory_settings(self) -> Mapping[str, bool]:
+        """Knobs and flags that decide how much memory a server takes; True = a share of the memory.
+
+        More of any needs more memory. Of a share too little is a failure as well (no room for the cache).
+        """
+
     def version(self) -> str:
         """Version of the engine that will be launched, without launching it."""
 
@@ -127,6 +135,9 @@ class Engine(Protocol):
 
     def ranks(self, point: Point, served: Served) -> int:
         """Processes of the server that exchange tensors with each other (through NCCL, on GPUs)."""
+
+    def torch_of(self, point: Point) -> tuple[Place, str] | None:
+        """The Python whose torch, and with it NCCL, a server of this Point uses; None if it uses none."""
 
     def is_ready(self, endpoint: Endpoint) -> bool:
         """Whether the server accepts requests now; never raises for a server that is not up yet."""

@@ -41,6 +41,10 @@ WAITING = "llamacpp:requests_deferred"
 OURS = {"--model", "--port", "--host", "--metrics", "--slots", "--props", "--verbosity"}
 SPECULATIVE_FLAGS = {flag.long_name for flag in SPECULATIVE}
 
+MEMORY_SETTINGS: Mapping[str, bool] = dict.fromkeys(
+    ("--ctx-size", "--parallel", "--batch-size", "--ubatch-size", "--n-gpu-layers", "n_max"), False
+)
+
 
 class LlamaCpp:
     """Engine `llamacpp`. `server` is "embedded" or the path of a llama-server binary."""
@@ -57,6 +61,10 @@ class LlamaCpp:
     @property
     def _is_embedded(self) -> bool:
         return self._server == EMBEDDED
+
+    @property
+    def memory_settings(self) -> Mapping[str, bool]:
+        return MEMORY_SETTINGS
 
     def version(self) -> str:
         if self._is_embedded:
@@ -161,6 +169,9 @@ class LlamaCpp:
 
     def ranks(self, point: Point, served: Served) -> int:
         return 1  # one process; builds with NCCL are not known to it
+
+    def torch_of(self, point: Point) -> None:
+        return None
 
     def is_ready(self, endpoint: Endpoint) -> bool:
         return is_ok(f"{endpoint.base_url}/health")

@@ -17,7 +17,7 @@ from launchers.engines.sglang.log import cause_from_log
 from launchers.engines.sglang.parity import Arms, Parity, find_parity, is_speculative
 from launchers.engines.sglang.readback import SPECULATIVE_NAMES, Asked, field_of, read_back_from
 from launchers.launcher import Endpoint
-from launchers.place import Places, on_this_machine
+from launchers.place import Place, Places, on_this_machine
 from results.errors import MeasurementInvalid, UsageError
 from results.reasons import Reason
 from results.records import BASELINE_METHOD, IMAGE, KnobValue, Point, SpecCounters
@@ -32,6 +32,14 @@ DEFAULTS: Mapping[str, KnobValue] = {
     "--decode-log-interval": 1,  # one line per step: from these the drafts are counted
     "--skip-server-warmup": True,
     "--random-seed": 1,
+}
+MEMORY_SETTINGS: Mapping[str, bool] = {
+    "--mem-fraction-static": True,
+    **dict.fromkeys(
+        ("--context-length", "--max-total-tokens", "--max-running-requests", "--chunked-prefill-size"), False
+    ),
+    **dict.fromkeys(("--max-prefill-tokens", "--cuda-graph-max-bs", "--cuda-graph-max-bs-decode"), False),
+    **dict.fromkeys(("num_steps", "topk", "draft_tokens"), False),
 }
 SIMULATED = "SGLANG_SIMULATE_ACC_LEN"  # acceptance by decree
 
@@ -59,6 +67,10 @@ class Sglang:
         rule = knobs.rules_note(self._at({}).version)
         parity = [note for parity in self._parities.values() for note in parity.notes]
         return tuple(dict.fromkeys(filter(None, [rule, *self._deprecated, *parity])))
+
+    @property
+    def memory_settings(self) -> Mapping[str, bool]:
+        return MEMORY_SETTINGS
 
     def version(self) -> str:
         return f"SGLang {self._at({}).version}"
@@ -126,6 +138,10 @@ class Sglang:
         settings = self._settings(served, point.shared)
         sizes = (settings.get(name) for name in ("tp_size", "pp_size", "dp_size"))
         return prod(size for size in sizes if isinstance(size, int))
+
+    def torch_of(self, point: Point) -> tuple[Place, str]:
+        installation = self._at(point.shared)
+        return installation.place, installation.python
 
     def is_ready(self, endpoint: Endpoint) -> bool:
         return is_ok(f"{endpoint.base_url}/health")

@@ -47,6 +47,11 @@ INSIDE = Path(__file__).with_name("inside.py")
 PER_REQUEST = "--per-request-spec-decode-metrics"
 # Set by the tool itself: never by the user's fixed arguments.
 OURS = {"--model", "--host", "--port", "--uds", "--config", PER_REQUEST, "--disable-log-stats"}
+MEMORY_SETTINGS: Mapping[str, bool] = {
+    "--gpu-memory-utilization": True,
+    **dict.fromkeys(("--max-model-len", "--max-num-seqs", "--max-num-batched-tokens"), False),
+    "num_speculative_tokens": False,
+}
 SPACE = {FLAG, "--spec-method", "--spec-model", "--spec-tokens"}
 
 
@@ -89,6 +94,10 @@ class Vllm:
     @property
     def speculative_settings(self) -> frozenset[str]:
         return speculative_settings(self.known.speculative_keys)
+
+    @property
+    def memory_settings(self) -> Mapping[str, bool]:
+        return MEMORY_SETTINGS
 
     def version(self) -> str:
         return f"vLLM {self.known.version}"
@@ -219,6 +228,10 @@ class Vllm:
         settings = self._settings(point, served)
         sizes = (settings.get(f"--{name}-parallel-size", 1) for name in ("tensor", "pipeline", "data"))
         return math.prod(size for size in sizes if isinstance(size, int))
+
+    def torch_of(self, point: Point) -> tuple[Place, str]:
+        place = self._places(point.image)
+        return place, place.program(self._server)
 
     def is_ready(self, endpoint: Endpoint) -> bool:
         return is_ok(f"{endpoint.base_url}/health")

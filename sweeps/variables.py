@@ -1,0 +1,98 @@
+"""Environment variables as dimensions of a Space: their values, and where they cannot matter.
+
+NCCL's variables act only where ranks exchange tensors and where NCCL is what serves them: the engine's
+own all-reduce stands above them (see docs/nccl.md).
+"""
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from typing import TypeVar
+
+from launchers.engines.engine import Engine, Served
+from launchers.nccl.rules import leaves_nothing
+from launchers.nccl.variables import check_value, nearest_name
+from results.errors import UsageError
+from results.records import UNSET, KnobValue, Point
+from results.secrets import is_secret
+
+NCCL = "NCCL_"
+AS_IS = "as is"  # of a shared setting: what the sweep's own arguments, or the engine, make of it
+
+Values = tuple[KnobValue, ...]
+V = TypeVar("V")
+
+
+def variable_values(name: str, values: Sequence[KnobValue], served: Served) -> Values:
+    """Values of one variable, as text; `unset` is one. The first leaves the sweep's own in place.
+
+    Raises UsageError: a secret, a value that is none, a variable that the tool's own environment sets.
+    """
+    if is_secret(name):
+        raise UsageError(f"shared: {name} is a secret: it belongs to `env`, the same for both arms")
+    if name in os.environ and name not in served.env:
+        raise UsageError(
+            f"shared: {name} is set in the environment of the tool, which servers inherit:"
+            f" unset it there, or give the value that both arms start from under `env`"
+        )
+    texts = [_text(name, value) for value in values]
+    own = served.env.get(name, UNSET)
+    return tuple(dict.fromkeys([AS_IS, *(text for text in texts if text != own)]))
+
+
+def _text(name: str, value: KnobValue) -> str:
+    if isinstance(value, bool):
+        raise UsageError(f"shared: {name}: {value} is no text: write 1 or 0, or the value in quotes")
+    text = str(value)
+    if name.startswith(NCCL) and text != UNSET:
+        check_value(name, text)
+    return text
+
+
+def why_not(point: Point, served: Served) -> str:
+    """Why NCCL could not start with the variables of this Point; "" if nothing is known against it."""
+    env = {**served.env, **point.variables}
+    why = leaves_nothing({k: v for k, v in env.items() if k.startswith(NCCL) and v is not None}, None)
+    return f"{point.label}: {why}" if why is not None else ""
+
+
+def without_dead_variables(
+    point: Point, ranks: Callable[[Point], int], nccl_alone: Callable[[Point], bool]
+) -> Point:
+    """The Point without the NCCL variables that cannot matter in it.
+
+    With one rank nothing is exchanged, and below the engine's own all-reduce there is little left to NCCL.
+    """
+    if not any(name.startswith(NCCL) for name in point.knobs):
+        return point
+    alive = ranks(point) > 1 and nccl_alone(point)
+    return point if alive else Point(point.method, _without_nccl(point.knobs))
+
+
+def live_variables(
+    shared: Mapping[str, Values], engine: Engine, served: Served
+) -> tuple[dict[str, Values], tuple[str, ...]]:
+    """Shared settings that some Point may have, and what to know about those of NCCL."""
+    names = [name for name in shared if name.startswith(NCCL)]
+    if not names:
+        return dict(shared), ()
+    flags = [name for name in shared if name.startswith("--")]
+    points = [Point("none"), *(Point("none", {f: v}) for f in flags for v in shared[f] if v != AS_IS)]
+    if all(engine.ranks(point, served) == 1 for point in points):
+        note = f"{', '.join(names)}: left out, since a server of one rank exchanges nothing through NCCL"
+        return _without_nccl(shared), (note,)
+    return dict(shared), tuple(_notes(names, engine, served, flags))
+
+
+def _notes(names: Sequence[str], engine: Engine, served: Served, flags: Sequence[str]) -> Sequence[str]:
+    unknown = [f"{name}: {hint}" for name in names if (hint := nearest_name(name))]
+    parent = engine.no_custom_all_reduce
+    if parent and parent not in flags and not served.args.get(parent.lstrip("-")):
+        unknown.append(
+            "the engine's own all-reduce may serve small messages, and NCCL's variables change nothing there:"
+            f" put `{parent}: [false, true]` into `shared` to search it above them"
+        )
+    return unknown
+
+
+def _without_nccl(knobs: Mapping[str, V]) -> dict[str, V]:
+    return {name: value for name, value in knobs.items() if not name.startswith(NCCL)}
