@@ -19,7 +19,7 @@ PREFIXES = (
     r"\[rank\d+\]:\s?|\[(?:(?:DP|PP|EP|TP)\d+ ?)+\]\s?",
     r"\([\w .:-]+? pid=\d+(?:, ip=[\d.]+)?\)\s?",
     r"(?:DEBUG|INFO|WARNING|ERROR|CRITICAL) [\d-]+ [\d:.]+ \[[^\]]+\]\s?",
-    r"[\w.-]*:\d+:\d+ \[-?\d+\]\s+(?:\S+:\d+ )?(?=NCCL )",  # `host:123:456 [0] graph/search.cc:703 `
+    r"[\w.:-]*:\d+:\d+ \[-?\d+\]\s+(?:\S+:\d+ )?(?=NCCL )",  # `host:123:456 [0] graph/search.cc:703 `
 )
 PREFIX = re.compile(f"^(?:{'|'.join(PREFIXES)})+")
 
@@ -152,7 +152,7 @@ SIGNS = (
         ("NCCL_GRAPH_FILE", "NCCL_TOPO_FILE"),
     ),
     Sign(
-        re.compile(r"Failed to initialize any NET plugin|Error: network \S+ not found"),
+        re.compile(r"Failed to initialize any NET plugin|Error: network .+ not found"),
         ("NCCL_NET", "NCCL_NET_PLUGIN", "NCCL_IB_DISABLE", "NCCL_IB_HCA"),
     ),
     Sign(

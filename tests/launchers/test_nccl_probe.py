@@ -135,7 +135,7 @@ def test_a_time_out_ends_the_whole_group(tmp_path: Path) -> None:
         "import os, time\n"
         f"child = os.fork()\n"
         f"open({str(pids)!r}, 'a').write(f'{{os.getpid()}}\\n')\n"
-        "print('up', flush=True)\n"
+        "os.write(1, b'up\\n')\n"
         "time.sleep(600)\n"
     )
     exit_code, output = run_here([sys.executable, "-c", script], {}, 2)

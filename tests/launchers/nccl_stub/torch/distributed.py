@@ -13,7 +13,12 @@ def is_nccl_available() -> bool:
 
 
 def say(text: str) -> None:
-    print(f"host:{os.getpid()}:{os.getpid()} [{rank}] {text}", flush=True)
+    _write(f"host:{os.getpid()}:{os.getpid()} [{rank}] {text}")
+
+
+def _write(line: str) -> None:
+    """At once, as NCCL does where its file is buffered by line."""
+    os.write(1, f"{line}\n".encode())
 
 
 def init_process_group(backend: str, *, init_method: str, rank: int, world_size: int, timeout: Any) -> None:
@@ -22,7 +27,7 @@ def init_process_group(backend: str, *, init_method: str, rank: int, world_size:
     assert 0 <= rank < world_size
     globals()["rank"] = rank
     if rank == 0:
-        print("NCCL version 2.28.9+cuda13.0", flush=True)
+        _write("NCCL version 2.28.9+cuda13.0")
     for name in READ:
         if name in os.environ:
             dot = "" if name in ("NCCL_ALGO", "NCCL_PROTO", "NCCL_P2P_LEVEL") else "."
