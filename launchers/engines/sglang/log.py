@@ -4,6 +4,7 @@ import re
 import signal
 from collections.abc import Iterator
 
+from launchers.engines.nccl import nccl_cause
 from results.reasons import Reason
 
 # `[2026-11-30 03:25:35 TP0] `, or only the rank in older versions.
@@ -17,7 +18,6 @@ MEMORY = (
     r"|bad_alloc|MemoryError"
 )
 HANG = r"[Ww]atchdog timeout"
-NCCL = r"NCCL error|nccl(?:System|Invalid|Internal|Unhandled)\w*|DistBackendError|no algorithm/protocol"
 START: tuple[tuple[str, Reason], ...] = (
     (r"error: (?:unrecognized arguments|ambiguous option)", Reason.UNSUPPORTED_FLAG),
     (r"error: (?:argument|the following arguments)", Reason.CONFIG_REJECTED),
@@ -46,8 +46,8 @@ def cause_from_log(log: str, exit_code: int | None, *, ready: bool) -> tuple[Rea
         return Reason.HANG, line
     if line := line_with(MEMORY, log):
         return (Reason.CRASH_UNDER_LOAD if ready else Reason.START_OOM), line + _free_memory(log)
-    if line := line_with(NCCL, log):
-        return (Reason.CRASH_UNDER_LOAD if ready else Reason.NCCL_REJECTED), line
+    if found := nccl_cause(log, ready=ready):
+        return found
     if not ready:
         for pattern, reason in START:
             if line := line_with(pattern, log):

@@ -4,6 +4,7 @@ import json
 import re
 from collections.abc import Collection, Sequence
 
+from launchers.engines.nccl import nccl_cause
 from launchers.engines.signals import signalled
 from results.reasons import Reason
 
@@ -58,7 +59,6 @@ CRASHES = "|".join(
         r"CUDA error|HIP error|AcceleratorError|\bXid\b|Segmentation fault",
     )
 )
-NCCL = r"NCCL error|nccl\w+Error|ncclInvalid\w+|no algorithm/protocol available"
 # In the order of precedence: the first line that matches one of them is the cause of a failed start.
 START_FAILURES: tuple[tuple[str, Reason], ...] = (
     (r"error: (?:unrecognized arguments|ambiguous option)|unrecognized arguments:", Reason.UNSUPPORTED_FLAG),
@@ -66,7 +66,6 @@ START_FAILURES: tuple[tuple[str, Reason], ...] = (
     (r"No module named|Arctic Inference is required|^ImportError: ", Reason.START_FAILED),
     (r"[Aa]ddress already in use|error while attempting to bind", Reason.WRONG_SERVER),
     (MEMORY, Reason.START_OOM),
-    (NCCL, Reason.NCCL_REJECTED),
     (r"Can't determine cudagraph shapes|No valid cudagraph sizes", Reason.CONFIG_REJECTED),
     (r"Error: \d+ validation errors? for ", Reason.CONFIG_REJECTED),
 )
@@ -133,9 +132,11 @@ def _under_load(lines: Sequence[str]) -> tuple[Reason, str] | None:
     lines = lines[:stopped]
     if (at := _first(HANGS, lines)) is not None:
         return Reason.HANG, lines[at].strip()
-    for pattern in (MEMORY, CRASHES, NCCL):
+    for pattern in (MEMORY, CRASHES):
         if (at := _first(pattern, lines, exceptions_only=True)) is not None:
             return Reason.CRASH_UNDER_LOAD, lines[at].strip()
+    if found := nccl_cause("\n".join(lines), ready=True):
+        return found
     if any(DEAD.search(line) for line in lines):
         return Reason.CRASH_UNDER_LOAD, _root(lines) or _first_line(DEAD, lines)
     return None if stopped is None else (Reason.SERVER_DIED, "stopped by a signal from outside")
@@ -146,6 +147,8 @@ def _at_start(lines: Sequence[str]) -> tuple[Reason, str] | None:
         if (at := _first(pattern, lines)) is not None:
             evidence = _with_figures(lines, at) if reason is Reason.START_OOM else _with_detail(lines, at)
             return reason, evidence
+    if found := nccl_cause("\n".join(lines), ready=False):
+        return found
     root = _root(lines)
     if root is None:
         return None
