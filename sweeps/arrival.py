@@ -43,7 +43,7 @@ class NcclCheck:
         place, python = where
         key = repr([sorted(asked.items()), place.identity, ranks])
         if key not in self._seen:
-            self._seen[key] = ask(place.run, python, given, asked, ranks)
+            self._seen[key] = ask(place, python, given, asked, ranks)
         seen = self._seen[key]
         if seen.failure is not None:
             raise LaunchFailed(*seen.failure)

@@ -60,7 +60,8 @@ class Space:
 
     def point(self, method: str, knobs: Mapping[str, KnobValue]) -> Point | None:
         """The canonical Point of these values; None if it may not be launched."""
-        point = without_dead_variables(self.as_launched(method, knobs), self._ranks, self._is_nccl_alone)
+        asked = self.as_launched(method, knobs)
+        point = without_dead_variables(asked, self.served, self._ranks, self._is_nccl_alone)
         return None if self.refusal(point) else self.engine.canonical(point)
 
     @staticmethod

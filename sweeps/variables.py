@@ -9,8 +9,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
 
 from launchers.engines.engine import Engine, Served
-from launchers.nccl.rules import leaves_nothing
-from launchers.nccl.variables import check_value, nearest_name
+from launchers.nccl.rules import leaves_nothing, unread
+from launchers.nccl.variables import check_value, unknown_note
 from results.errors import UsageError
 from results.records import UNSET, KnobValue, Point
 from results.secrets import is_secret
@@ -50,22 +50,28 @@ def _text(name: str, value: KnobValue) -> str:
 
 def why_not(point: Point, served: Served) -> str:
     """Why NCCL could not start with the variables of this Point; "" if nothing is known against it."""
+    return leaves_nothing(_of_nccl(point, served)) or ""
+
+
+def _of_nccl(point: Point, served: Served) -> dict[str, str]:
     env = {**served.env, **point.variables}
-    why = leaves_nothing({k: v for k, v in env.items() if k.startswith(NCCL) and v is not None}, None)
-    return f"{point.label}: {why}" if why is not None else ""
+    return {k: v for k, v in env.items() if k.startswith(NCCL) and v is not None}
 
 
 def without_dead_variables(
-    point: Point, ranks: Callable[[Point], int], nccl_alone: Callable[[Point], bool]
+    point: Point, served: Served, ranks: Callable[[Point], int], nccl_alone: Callable[[Point], bool]
 ) -> Point:
     """The Point without the NCCL variables that cannot matter in it.
 
-    With one rank nothing is exchanged, and below the engine's own all-reduce there is little left to NCCL.
+    With one rank nothing is exchanged, below the engine's own all-reduce there is little left to NCCL, and
+    some variables are not read beside others.
     """
     if not any(name.startswith(NCCL) for name in point.knobs):
         return point
-    alive = ranks(point) > 1 and nccl_alone(point)
-    return point if alive else Point(point.method, _without_nccl(point.knobs))
+    if ranks(point) == 1 or not nccl_alone(point):
+        return Point(point.method, _without_nccl(point.knobs))
+    dead = unread(_of_nccl(point, served))
+    return Point(point.method, {k: v for k, v in point.knobs.items() if k not in dead})
 
 
 def live_variables(
@@ -84,7 +90,7 @@ def live_variables(
 
 
 def _notes(names: Sequence[str], engine: Engine, served: Served, flags: Sequence[str]) -> Sequence[str]:
-    unknown = [f"{name}: {hint}" for name in names if (hint := nearest_name(name))]
+    unknown = [note for name in names if (note := unknown_note(name))]
     parent = engine.no_custom_all_reduce
     if parent and parent not in flags and not served.args.get(parent.lstrip("-")):
         unknown.append(

@@ -1,14 +1,11 @@
 """The start-up probe: NCCL alone, with a server's environment, before minutes of loading a model.
 
-`ask` starts `inside.py` in the engine's Python, by a runner of the caller's (here, or in a container), and
+`ask` starts `inside.py` in the engine's Python, on this machine or in a container, and
 says what was seen: the version, which variables NCCL took, and whether it answers.
 """
 
 import json
-import os
-import signal
-import subprocess
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,6 +13,7 @@ from typing import Any
 
 from launchers.nccl.log import applied, cause, version_in
 from launchers.nccl.variables import UNSET
+from launchers.place import Place, Variables
 from results.reasons import Reason
 
 DEADLINE_S = 60.0
@@ -29,9 +27,6 @@ DEBUG = {
 }
 # Without one of these a tensor-parallel server cannot serve; the others depend on what it does.
 NEEDED = ("all_reduce", "all_gather")
-
-Env = Mapping[str, str | None]  # None: the variable is absent
-Run = Callable[[Sequence[str], Env, float], tuple[int | None, str]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,17 +42,20 @@ class NcclSeen:
 
 
 def ask(
-    run: Run, python: str, env: Env, requested: Mapping[str, str], ranks: int, deadline_s: float = DEADLINE_S
+    place: Place,
+    python: str,
+    env: Variables,
+    requested: Mapping[str, str],
+    ranks: int,
+    deadline_s: float = DEADLINE_S,
 ) -> NcclSeen:
-    """Whether NCCL starts with `env`, and took the `requested` variables of it (`unset`: absent).
-
-    `run(argv, env, timeout_s)` answers the exit code (None: timed out and killed) and all output.
-    """
+    """Whether NCCL starts with `env`, and took the `requested` variables of it (`unset`: absent)."""
     source = Path(__file__).with_name("inside.py").read_text("utf-8")
-    absent: Env = {name: None for name, value in {**env, **requested}.items() if value == UNSET}
+    absent: Variables = {name: None for name, value in {**env, **requested}.items() if value == UNSET}
     argv = (python, "-c", source, str(ranks), str(deadline_s))
-    exit_code, output = run(argv, {**env, **DEBUG, **absent}, deadline_s + IMPORT_S)
-    return seen(output, exit_code, requested, ranks=ranks, deadline_s=deadline_s, ours=env)
+    ran = place.run(argv, {**env, **DEBUG, **absent}, deadline_s + IMPORT_S)
+    told = ran.output + ran.errors
+    return seen(told, ran.exit_code, requested, ranks=ranks, deadline_s=deadline_s, ours=env)
 
 
 def seen(
@@ -86,37 +84,6 @@ def seen(
         failure,
         _note(events, log, exit_code, beside) if failure is None else "",
     )
-
-
-def run_here(argv: Sequence[str], env: Env, timeout_s: float) -> tuple[int | None, str]:
-    """Run a program on this machine with these variables over our own; killed with all it started."""
-    merged = {**os.environ, **env}
-    try:
-        process = subprocess.Popen(
-            argv,
-            env={name: value for name, value in merged.items() if value is not None},
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-        )
-    except OSError as error:
-        return 127, f"cannot run {argv[0]}: {error}"
-    try:
-        output, _ = process.communicate(timeout=timeout_s)
-        exit_code: int | None = process.returncode
-    except subprocess.TimeoutExpired:
-        _kill_group(process)
-        output, _ = process.communicate()
-        exit_code = None
-    finally:
-        _kill_group(process)
-    return exit_code, output.decode("utf-8", "replace")
-
-
-def _kill_group(process: "subprocess.Popen[bytes]") -> None:
-    with suppress(ProcessLookupError):
-        os.killpg(process.pid, signal.SIGKILL)
 
 
 def _events(output: str) -> list[Mapping[str, Any]]:

@@ -1,15 +1,13 @@
 """The start-up probe, with a stand-in for torch: what is seen of NCCL, and that nothing is left running."""
 
-import os
 import sys
-import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-import psutil
 import pytest
 
-from launchers.nccl.probe import Env, NcclSeen, ask, run_here, seen
+from launchers.nccl.probe import NcclSeen, ask, seen
+from launchers.place import MACHINE, Machine, Ran, Variables
 from results.reasons import Reason
 
 STUB = Path(__file__).with_name("nccl_stub")
@@ -20,7 +18,7 @@ def probe(
     fault: str = "", env: Mapping[str, str | None] = {}, requested: Mapping[str, str] = ASKED, ranks: int = 2
 ) -> NcclSeen:
     ours = {"PYTHONPATH": str(STUB), "NCCL_STUB": fault, "NCCL_STUB_GPUS": "2", **env}
-    return ask(run_here, sys.executable, {**ours, **requested}, requested, ranks, deadline_s=2)
+    return ask(MACHINE, sys.executable, {**ours, **requested}, requested, ranks, deadline_s=2)
 
 
 def test_a_start_that_works_confirms_what_nccl_said() -> None:
@@ -29,11 +27,12 @@ def test_a_start_that_works_confirms_what_nccl_said() -> None:
 
 
 def test_variables_of_an_image_are_told_and_ours_are_not() -> None:
-    def of_image(argv: Sequence[str], env: Env, timeout_s: float) -> tuple[int | None, str]:
-        return run_here(argv, {**env, "NCCL_PROTO": "LL"}, timeout_s)
+    class OfImage(Machine):
+        def run(self, argv: Sequence[str], env: Variables, timeout_s: float) -> Ran:
+            return MACHINE.run(argv, {**env, "NCCL_PROTO": "LL"}, timeout_s)
 
     ours = {"PYTHONPATH": str(STUB), "NCCL_NTHREADS": "256"}
-    found = ask(of_image, sys.executable, ours, {"NCCL_ALGO": "unset"}, 2)
+    found = ask(OfImage(), sys.executable, ours, {"NCCL_ALGO": "unset"}, 2)
     assert found.applied == ("NCCL_ALGO",)
     assert found.failure is None
     assert found.note == "set beside this sweep, by the image or NCCL's config file: NCCL_PROTO=LL"
@@ -99,12 +98,6 @@ def test_without_torch_it_says_so() -> None:
     assert found.note == "NCCL was not tried: No module named 'torch'"
 
 
-def test_a_program_that_is_not_there_is_no_failure_of_the_point() -> None:
-    found = ask(run_here, "/no/such/python", {}, {}, 2)
-    assert found.failure is None
-    assert "cannot run /no/such/python" in found.note
-
-
 def test_a_full_gpu_is_no_failure_of_the_point() -> None:
     found = probe("oom")
     assert found.failure is None
@@ -127,39 +120,3 @@ def test_a_killed_probe_whose_ranks_were_ready_is_a_hang() -> None:
     importing = seen("loading\n", None, {}, ranks=2)
     assert importing.failure is None
     assert importing.note == "the probe was killed and shows nothing: loading"
-
-
-def test_a_time_out_ends_the_whole_group(tmp_path: Path) -> None:
-    pids = tmp_path / "pids"
-    script = (
-        "import os, time\n"
-        f"child = os.fork()\n"
-        f"open({str(pids)!r}, 'a').write(f'{{os.getpid()}}\\n')\n"
-        "os.write(1, b'up\\n')\n"
-        "time.sleep(600)\n"
-    )
-    exit_code, output = run_here([sys.executable, "-c", script], {}, 2)
-    assert exit_code is None
-    assert output == "up\nup\n"
-    for pid in map(int, pids.read_text().split()):
-        assert _is_gone(pid)
-
-
-def test_variables_are_set_and_taken_away(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("NCCL_PROTO", "LL")
-    script = "import os; print(os.environ.get('NCCL_PROTO'), os.environ.get('NCCL_ALGO'))"
-    done = run_here([sys.executable, "-c", script], {"NCCL_PROTO": None, "NCCL_ALGO": "Ring"}, 60)
-    assert done == (0, "None Ring\n")
-    assert os.environ["NCCL_PROTO"] == "LL"
-
-
-def _is_gone(pid: int) -> bool:
-    """Also a child that nobody has waited for yet."""
-    for _ in range(100):
-        try:
-            if psutil.Process(pid).status() == psutil.STATUS_ZOMBIE:
-                return True
-        except psutil.NoSuchProcess:
-            return True
-        time.sleep(0.05)
-    return False

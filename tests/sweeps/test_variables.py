@@ -109,6 +109,11 @@ def test_what_leaves_nccl_nothing_is_no_point() -> None:
     assert any(p.variables == {"NCCL_ALGO": "Ring", "NCCL_PROTO": "LL"} for p in found.points.values())
 
 
+def test_a_variable_that_another_turns_off_is_dead() -> None:
+    found = space({"NCCL_P2P_DISABLE": ["unset", 1], "NCCL_P2P_LEVEL": ["unset", "SYS"]})
+    assert labels(found) == {"NCCL_P2P_DISABLE=1", "NCCL_P2P_LEVEL=SYS", "steps=1 topk=1"}
+
+
 def test_a_value_that_nccl_does_not_know_is_refused_with_the_nearest() -> None:
     with pytest.raises(UsageError, match="LL128"):
         space({"NCCL_PROTO": ["LL182"]})
