@@ -106,7 +106,7 @@ def _plain(text: str) -> str:
 
 def _scalar(value: object) -> str:
     """One line of YAML that reads back as the same value of the same type."""
-    written = yaml.safe_dump(value, allow_unicode=True, width=float("inf")).removesuffix("...\n").strip()
+    written = yaml.safe_dump(value, allow_unicode=True, width=float("inf")).removesuffix("...\n").rstrip("\n")
     if "#" in written or not written.isprintable():
         written = yaml.safe_dump(value, default_style='"', width=float("inf")).strip()
     return written

@@ -103,10 +103,12 @@ def _nothing_found(commands: Sequence[Sequence[str]]) -> str:
     if not commands:
         return f"the command is empty: expected {known}"
     program = next((word for word in commands[-1] if assignment(word) is None), commands[-1][0])
-    name = _shown(PurePosixPath(program).name)
+    name = PurePosixPath(program).name
+    runs = (
+        f"the command runs {name!r}: " if re.fullmatch(r"[\w.+-]+", name) else ""
+    )  # else it may tell a secret
     return (
-        f"no start of a known engine found, the command runs {name!r}: expected {known}"
-        " (a compose file or manifest is not read)"
+        f"no start of a known engine found, {runs}expected {known} (a compose file or manifest is not read)"
     )
 
 

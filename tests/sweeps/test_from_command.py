@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import yaml
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from results.errors import UsageError
@@ -483,6 +483,7 @@ VALUES = st.one_of(
 
 
 @settings(max_examples=150, deadline=None)
+@example({"zz-a0": "0\xa0"}, "sglang serve --model-path m")
 @given(
     st.dictionaries(NAMES, VALUES, max_size=6),
     st.sampled_from(["sglang serve --model-path m", "vllm serve m", "llama-server -m m"]),
@@ -495,6 +496,7 @@ def test_every_fixed_argument_is_kept_with_its_value(flags: dict[str, str], serv
 
 
 @settings(max_examples=150, deadline=None)
+@example(["\x00"], "--api-key {}", "sglang serve --model-path m", "SECRET000000000000")
 @given(
     st.lists(st.text(max_size=10) | VALUES | NAMES.map("--{}".format), max_size=6),
     st.sampled_from(["--api-key {}", "--hf-token={}", "--x {0} --admin-api-key {0}", "-e API_TOKEN={}"]),
