@@ -134,7 +134,7 @@ def explained(
     """
     try:
         yield
-    except (*daemon_errors(), OSError) as error:
+    except daemon_errors() as error:
         raise _explanation(error, tool, image, address, program, hide) from None
 
 
@@ -176,8 +176,9 @@ def _no_daemon(message: str, tool: str, address: str) -> str | None:
 
 
 def daemon_errors() -> tuple[type[Exception], ...]:
-    """What the SDK raises when a daemon refuses, or is not there."""
+    """What the SDK raises when a daemon refuses, goes away, or is not there."""
     from docker.errors import DockerException
     from requests.exceptions import RequestException
+    from urllib3.exceptions import HTTPError
 
-    return (DockerException, RequestException)
+    return (DockerException, RequestException, HTTPError, OSError)

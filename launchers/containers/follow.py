@@ -57,7 +57,6 @@ class LogFollower:
     def _copied(self) -> bool:
         """Write what is new until the stream ends; False if the daemon went away or is not there."""
         from docker.errors import NotFound
-        from urllib3.exceptions import HTTPError
 
         to_skip = self._written  # a log is always sent from its beginning
         try:
@@ -66,7 +65,7 @@ class LogFollower:
                 self._write(new)
         except NotFound:
             self._quit.set()
-        except (*daemon_errors(), HTTPError, OSError):
+        except daemon_errors():
             return False
         return True
 

@@ -114,11 +114,10 @@ class ContainerEndpoint:
 
     def environment(self) -> dict[str, str] | None:
         """Of the server itself: the first child of the container's init, if it has one."""
-        pids = self.pids()
-        server = pids[1] if self._has_init() and len(pids) > 1 else self._pid
+        at = 1 if self._has_init() else 0
         with suppress(psutil.Error, OSError):
-            if pids and (found := psutil.Process(server).environ()):
-                return found
+            if found := [psutil.Process(pid).environ() for pid in self.pids()[at : at + 1]]:
+                return found[0]
         return self._environment_inside()
 
     def _has_init(self) -> bool:
@@ -132,9 +131,8 @@ class ContainerEndpoint:
             exit_code, output = self._container.exec_run(command)
         except daemon_errors():
             return None
-        pairs = [
-            word.partition("=")[::2] for word in output.decode("utf-8", "replace").split("\0") if "=" in word
-        ]
+        words = output.decode("utf-8", "replace").split("\0")
+        pairs = [word.partition("=")[::2] for word in words if "=" in word]
         return dict(pairs) if exit_code == 0 and pairs else None
 
     def killed_for_memory(self) -> str | None:

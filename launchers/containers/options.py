@@ -47,8 +47,8 @@ class ContainerOptions:
             raise UsageError(
                 f"container.network: {self.network!r} cannot be reached: host, bridge or a network's name"
             )
-        for name, value in self.ulimits.items():
-            ulimit(name, value)
+        for name, limit in self.ulimits.items():
+            ulimit(name, limit)
         for volume in self.volumes:
             parse_volume(volume)
         for name, value in self.options.items():

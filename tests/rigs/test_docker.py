@@ -163,7 +163,9 @@ def test_environment_is_the_servers_own(containers: Containers) -> None:
         assert seen["NCCL_PROTO"] == "LL128"
         assert "FROM_IMAGE" not in seen
         assert "IMAGE_API_KEY" in seen
-    with containers.launcher().start(containers.launch(SLEEP)) as endpoint:
+    launch = containers.launch(LISTEN + SLEEP)
+    with containers.launcher().start(launch) as endpoint:
+        wait_for(lambda: not is_free(launch.port))
         assert (endpoint.environment() or {})["FROM_IMAGE"] == "set-by-the-image"
 
 
