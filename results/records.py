@@ -283,6 +283,7 @@ class ArmRun:
     rewrites: tuple[Rewrite, ...] = ()  # what the server made of the settings it was given
     in_effect: Point | None = None  # the Point that was measured, if the server rewrote the one asked for
     lossy: str = ""  # why its output is not the target model's; "" = nothing says so
+    image: str = ""  # digest of the container image it ran in; "" = a process of the machine
 
     @property
     def stopped_early(self) -> bool:

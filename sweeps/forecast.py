@@ -3,10 +3,12 @@
 import shlex
 from dataclasses import dataclass
 from itertools import islice
+from pathlib import Path
 
 from analysis.statistics import look_alpha, smallest_effect
+from launchers.engines import command_line, files_read
+from launchers.launcher import Launch
 from results.records import BASELINE, Phase, Point
-from results.secrets import masked
 from sweeps.prepare import Plan
 from sweeps.space import baseline_space, iter_start_points
 
@@ -39,7 +41,7 @@ def forecast(plan: Plan) -> Forecast:
         first_trials=tuple(_command(plan, p) for p in islice(iter_start_points(plan.space), SHOWN_TRIALS)),
         time=_time(plan, trials + _baseline_trials(plan)),
         sensitivity=sensitivity(plan),
-        notes=tuple(plan.engine.notes(plan.served)),
+        notes=(*plan.notes, *plan.engine.notes(plan.served)),
     )
 
 
@@ -63,7 +65,11 @@ def sensitivity(plan: Plan) -> str:
 
 
 def _command(plan: Plan, point: Point) -> str:
-    return shlex.join(masked(plan.engine.command(point, plan.served, SHOWN_PORT)))
+    argv = plan.engine.command(point, plan.served, SHOWN_PORT)
+    environment = plan.engine.environment(point, plan.served)
+    reads = files_read(argv, plan.served)
+    launch = Launch(argv, SHOWN_PORT, Path(), environment, reads, point.image)
+    return shlex.join(command_line(launch, plan.places))
 
 
 def _time(plan: Plan, trials: int) -> str:

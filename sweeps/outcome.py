@@ -85,6 +85,8 @@ def _command(found: Answer, sweep: Sweep, blocks: Sequence[Block]) -> str:
     compared_with = next((b.compared_with for b in reversed(blocks)), BASELINE)
     point = found.winner.point if found.winner else compared_with
     argv = next((arm.argv for b in reversed(blocks) if (arm := b.arm(point))), ())
+    if argv[:2] in (("docker", "run"), ("podman", "run")):
+        return shlex.join(argv)  # with its variables
     variables = [
         f'{name}="${name}"' if is_secret(name) else f"{name}={shlex.quote(value)}"
         for name, value in sweep.env.items()

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from launchers.engines.engine import Engine, Served
 from launchers.launcher import Endpoint, Launcher
+from launchers.place import Places, on_this_machine
 from results.records import Cell, KnobValue, Phase
 from results.store import RunFolder
 from sweeps.load import Job, Target, job
@@ -42,6 +43,7 @@ class Setup:
     paces: Sequence[Pace]
     prompts: Mapping[Phase, Mapping[str, Sequence[Prompt]]]  # by class
     warm_up: Sequence[Prompt]  # one of each class, none of them measured if there are enough
+    places: Places = on_this_machine  # where the servers run
 
     def windows(self, phase: Phase) -> Iterator[Window]:
         """The Cells of one arm-run, in order.

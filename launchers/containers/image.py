@@ -113,11 +113,12 @@ class Image:
         reads: Sequence[Path] = (),
         tool: str = DOCKER,
     ) -> None:
+        self.image = name
         self.name = f"the image {name}"
         self.host = options.listens_on
         self.identity = digest
+        self.absent = ""
         self._client = client
-        self._image = name
         self._options = options
         self._reads = tuple(reads)
         self._tool = tool
@@ -126,14 +127,19 @@ class Image:
     @cached_property
     def variables(self) -> frozenset[str]:
         """Names of the variables that the image itself sets."""
-        with explained(tool=self._tool, image=self._image):
-            config = self._client.images.get(self._id).attrs.get("Config") or {}
+        with explained(tool=self._tool, image=self.image):
+            config = self._client.images.get(self.id).attrs.get("Config") or {}
         return frozenset(word.partition("=")[0] for word in config.get("Env") or ())
 
+    @property
+    def shown(self) -> str:
+        """For a command line: pinned to its digest if it came from a registry, else by its name."""
+        return self.identity if "@" in self.identity else self.image
+
     @cached_property
-    def _id(self) -> str:
+    def id(self) -> str:
         """What containers are made from: never another image that got the name meanwhile."""
-        with explained(tool=self._tool, image=self._image):
+        with explained(tool=self._tool, image=self.image):
             return str(self._client.images.get(self.identity).id)
 
     def _program(self, name: str) -> str:
@@ -166,10 +172,10 @@ class Image:
     @contextmanager
     def _container(self, argv: Sequence[str], env: Variables, **more: Any) -> Iterator[Any]:
         """One that is not started yet; it is removed with the context."""
-        launch = Launch(tuple(argv), 0, Path(), env, self._reads, self._id)
+        launch = Launch(tuple(argv), 0, Path(), env, self._reads, self.id)
         hide = self._hidden(launch)
-        with explained(tool=self._tool, image=self._image, program=shlex.quote(argv[0]), hide=hide):
-            labels = leftovers.labels(leftovers.ASKING)
+        with explained(tool=self._tool, image=self.image, program=shlex.quote(argv[0]), hide=hide):
+            labels = leftovers.labels(leftovers.ASKING, self.image)
             arguments = create_arguments(self._options, launch, labels, self._tool, self.variables)
             kept = {k: v for k, v in arguments.items() if k not in OF_A_NETWORK}
             container = self._client.containers.create(**{**kept, "network_mode": "none", **more})

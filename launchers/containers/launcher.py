@@ -4,8 +4,9 @@ import re
 import secrets
 import signal
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +16,7 @@ from launchers.containers import leftovers
 from launchers.containers.command import DOCKER, create_arguments, without_secrets
 from launchers.containers.daemon import daemon_errors, explained
 from launchers.containers.follow import LogFollower
-from launchers.containers.image import remove
+from launchers.containers.image import Image, remove
 from launchers.containers.memory import oom_kills
 from launchers.containers.options import ContainerOptions
 from launchers.launcher import Launch
@@ -198,14 +199,14 @@ class DockerLauncher:
         run_dir: Path,
         client: "DockerClient",
         options: ContainerOptions,
-        image_variables: Callable[[str | None], Collection[str]],
+        images: Callable[[str | None], Image],
         tool: str = DOCKER,
     ) -> None:
-        """`image_variables` names what an image itself sets; None = the options' own image."""
+        """`images` by the name that a Launch has; None = the options' own."""
         self._run_dir = run_dir
         self._client = client
         self._options = options
-        self._image_variables = image_variables
+        self._images = images
         self._tool = tool
 
     @contextmanager
@@ -223,9 +224,10 @@ class DockerLauncher:
 
     @contextmanager
     def _created(self, launch: Launch) -> Iterator[Any]:
-        set_by_image = self._image_variables(launch.image)
-        labels = leftovers.labels(leftovers.run_label(self._run_dir), launch.log_path.stem, launch.port)
-        arguments = create_arguments(self._options, launch, labels, self._tool, set_by_image)
+        image, run = self._images(launch.image), leftovers.run_label(self._run_dir)
+        labels = leftovers.labels(run, image.image, launch.log_path.stem, launch.port)
+        pinned = replace(launch, image=image.id)
+        arguments = create_arguments(self._options, pinned, labels, self._tool, image.variables)
         with self._explained(launch):
             container = self._client.containers.create(**arguments, name=self._name(launch))
         try:

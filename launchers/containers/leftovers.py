@@ -11,15 +11,16 @@ from results.errors import UsageError
 if TYPE_CHECKING:
     from docker import DockerClient
 
-RUN, LAUNCH, PORT = "tuner.run", "tuner.launch", "tuner.port"
+RUN, IMAGE, LAUNCH, PORT = "tuner.run", "tuner.image", "tuner.launch", "tuner.port"
 TOOL_PID, TOOL_CREATED_AT, BOOT = "tuner.tool-pid", "tuner.tool-created-at", "tuner.boot"
 ASKING = "asking"  # in place of a run: a container that answers questions about its image
 
 
-def labels(run: str, launch: str = "", port: int = 0) -> dict[str, str]:
+def labels(run: str, image: str, launch: str = "", port: int = 0) -> dict[str, str]:
     """Of a container that this process makes for a run."""
     return {
         RUN: run,
+        IMAGE: image,
         LAUNCH: launch,
         PORT: str(port),
         TOOL_PID: str(os.getpid()),
@@ -90,10 +91,9 @@ def _leftover(container: Any) -> Leftover:
 
     state, port = container.attrs["State"], container.labels.get(PORT, "")
     created = datetime.datetime.fromisoformat(container.attrs["Created"][:19] + "+00:00")
-    image = container.attrs["Config"]["Image"]
     return Leftover(
         pid=int(state.get("Pid") or 0),
-        what=f"container {container.name} ({image}, {state['Status']})",
+        what=f"container {container.name} ({container.labels.get(IMAGE)}, {state['Status']})",
         port=int(port) if port.isdigit() else 0,
         since_at=created.timestamp(),
     )

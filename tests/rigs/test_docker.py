@@ -51,7 +51,7 @@ class Containers:
     def launcher(self, **more: Any) -> DockerLauncher:
         options = self.options(**more)
         place = self.place(options)
-        return DockerLauncher(self.folder, self.client, options, lambda image: place.variables)
+        return DockerLauncher(self.folder, self.client, options, lambda image: place)
 
     def place(self, options: ContainerOptions) -> Image:
         return Image(self.client, self.image, ensure_image(self.client, self.image), options)
@@ -210,7 +210,8 @@ def test_a_container_that_somebody_removed(containers: Containers) -> None:
 
 def test_missing_image_and_refused_options_are_one_sentence(containers: Containers) -> None:
     options = ContainerOptions("tuner-no-such-image:1", ulimits={})
-    launcher = DockerLauncher(containers.folder, containers.client, options, lambda image: ())
+    place = Image(containers.client, options.image, options.image, options)
+    launcher = DockerLauncher(containers.folder, containers.client, options, lambda image: place)
     with pytest.raises(UsageError, match="docker pull tuner-no-such-image:1"):
         launcher.start(containers.launch(SLEEP)).__enter__()
     with pytest.raises(UsageError, match="NVIDIA Container Toolkit"):
