@@ -2,6 +2,7 @@
 
 import signal
 import sys
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -133,7 +134,10 @@ def sweep(
     from sweeps.prepare import prepare
     from sweeps.sweep import load_sweep
 
-    plan = prepare(load_sweep(file, overrides or ()))
+    def told(line: str) -> None:
+        _say(line, err=True)
+
+    plan = prepare(load_sweep(file, overrides or ()), planning=dry_run, told=told)
     folder = RunFolder(run or Path("runs") / plan.sweep.name)
     if dry_run:
         _print(*_dry_run_lines(plan))
@@ -209,10 +213,13 @@ def reap(
 
     if not run.is_dir():
         raise UsageError(f"{run} is no folder: name a run folder, or a folder of runs")
-    folders = sorted({file.parent for file in [*run.glob("servers.jsonl"), *run.glob("*/servers.jsonl")]})
+    files = [*run.glob("sweep.yaml"), *run.glob("*/sweep.yaml"), *run.glob("*/servers.jsonl")]
+    folders = sorted({run, *(file.parent for file in files)})
     found = [(folder, leftover) for folder in folders for leftover in reap_run(folder, end=end)]
     for folder, leftover in found:
-        _say(f"{'ended' if end else 'found'} {leftover.what} (pid {leftover.pid}) of {folder}")
+        began = time.strftime("%Y-%m-%d %H:%M", time.localtime(leftover.since_at))
+        known = f"pid {leftover.pid}, port {leftover.port}, since {began}"
+        _say(f"{'ended' if end else 'found'} {leftover.what} ({known}) of {folder}")
     if not found:
         _say("No server was left behind.")
     elif not end:
@@ -229,7 +236,10 @@ def _dry_run_lines(plan: "Plan") -> "Iterator[RenderableType]":
     yield Syntax(plan.sweep.to_yaml(), "yaml", background_color="default")
     yield Text(f"{len(plan.space.points)} canonical points, {plan_of.trials} of them will be measured.")
     if plan_of.baseline_trials:
-        yield Text(f"Before them, {plan_of.baseline_trials} settings of a server without speculation.")
+        yield Text(
+            f"Before them, {plan_of.baseline_trials} settings of a server without speculation, such as:"
+        )
+        yield Text("  " + plan_of.baseline_example)
     yield Text("Baseline:", style="bold")
     yield Text("  " + plan_of.baseline)
     yield Text("First trials:", style="bold")

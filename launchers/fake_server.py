@@ -84,6 +84,9 @@ class FakeEndpoint:
     def killed_for_memory(self) -> str | None:
         return None
 
+    def ended_from_outside(self) -> str | None:
+        return None
+
     def die(self, exit_code: int, last_line: str) -> None:
         with self.log_path.open("a") as log:
             log.write(f"{last_line}\n")

@@ -23,7 +23,10 @@ class Endpoint(Protocol):
     """A running server with its address."""
 
     base_url: str  # http://127.0.0.1:PORT
-    log_path: Path
+
+    @property
+    def log_path(self) -> Path:
+        """The file with all that the server has written so far."""
 
     def exit_code(self) -> int | None:
         """None while the server lives; negative = signal."""
@@ -39,6 +42,9 @@ class Endpoint(Protocol):
 
     def killed_for_memory(self) -> str | None:
         """The sentence that says so, if the system ended the server for lack of memory."""
+
+    def ended_from_outside(self) -> str | None:
+        """The sentence that says so, if what the server ran in went away, and the server with it."""
 
 
 class Launcher(Protocol):

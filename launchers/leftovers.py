@@ -24,10 +24,10 @@ GRACE_S = 5.0  # between SIGTERM and SIGKILL
 
 @dataclass(frozen=True, slots=True)
 class Leftover:
-    """A live process group of a server whose tool is dead."""
+    """A live process group of a server whose tool is dead, or a container, running or not."""
 
-    pid: int
-    what: str  # the command that was started
+    pid: int  # 0: a container that has ended
+    what: str  # the command that was started; of a container its name and image
     port: int
     since_at: float  # Unix time of its start
 
@@ -42,12 +42,12 @@ class ServerLog:
         """Note a server in a process group of its own; returns what was noted, for `ended`."""
         note = {
             "pid": pid,
-            "created_at": _created_at(pid) or time.time(),
-            "boot": _boot(),
+            "created_at": created_at(pid) or time.time(),
+            "boot": boot(),
             "what": what,
             "port": port,
             "tool_pid": os.getpid(),
-            "tool_created_at": _created_at(os.getpid()),
+            "tool_created_at": created_at(os.getpid()),
         }
         self._append({"event": "started", **note})
         return note
@@ -70,17 +70,23 @@ class ServerLog:
                     starts[key] = note
                 else:
                     starts.pop(key, None)
-        return [note for note in starts.values() if note["boot"] == _boot()]
+        return [note for note in starts.values() if note["boot"] == boot()]
 
 
 def reap(run_dir: Path, *, end: bool) -> list[Leftover]:
     """Servers of a run folder whose tool is dead; with `end` their process groups are ended.
 
-    A server whose tool still lives is neither listed nor touched.
+    Containers are removed. A server whose tool still lives is neither listed nor touched.
     """
+    from launchers.containers.leftovers import reap_containers
+
+    return [*_reap_processes(run_dir, end=end), *reap_containers(run_dir, end=end)]
+
+
+def _reap_processes(run_dir: Path, *, end: bool) -> list[Leftover]:
     found = []
     for note in ServerLog(run_dir).open_starts():
-        group = [] if _is_alive(note["tool_pid"], note["tool_created_at"]) else _group(note)
+        group = [] if is_alive(note["tool_pid"], note["tool_created_at"]) else _group(note)
         if group:
             found.append(Leftover(note["pid"], note["what"], note["port"], note["created_at"]))
             if end:
@@ -90,7 +96,7 @@ def reap(run_dir: Path, *, end: bool) -> list[Leftover]:
 
 def _group(note: Mapping[str, Any]) -> list[psutil.Process]:
     """Live processes of the noted group; none if its number now belongs to another process."""
-    leader_at = _created_at(note["pid"])
+    leader_at = created_at(note["pid"])
     if leader_at is not None and abs(leader_at - note["created_at"]) > START_TIME_TOLERANCE_S:
         return []
     return [p for p in psutil.process_iter() if _pgid(p.pid) == note["pid"] and not _is_dead(p.pid)]
@@ -104,14 +110,15 @@ def _end(group: list[psutil.Process]) -> None:
         _, group = psutil.wait_procs(group, timeout=wait_s)
 
 
-def _is_alive(pid: int, created_at: float | None) -> bool:
-    now = _created_at(pid)
-    if now is None or created_at is None or abs(now - created_at) > START_TIME_TOLERANCE_S:
+def is_alive(pid: int, since_at: float | None) -> bool:
+    """Whether the process that had this pid since then lives; not another one that has it now."""
+    now = created_at(pid)
+    if now is None or since_at is None or abs(now - since_at) > START_TIME_TOLERANCE_S:
         return False
     return not _is_dead(pid)
 
 
-def _created_at(pid: int) -> float | None:
+def created_at(pid: int) -> float | None:
     """Start time of a process, dead but not yet collected ones included; None if there is none."""
     try:
         return psutil.Process(pid).create_time()
@@ -134,7 +141,7 @@ def _pgid(pid: int) -> int | None:
         return None
 
 
-def _boot() -> str:
+def boot() -> str:
     """Names this boot of the machine."""
     boot_id = Path("/proc/sys/kernel/random/boot_id")
     if boot_id.exists():

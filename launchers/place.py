@@ -48,6 +48,7 @@ class Place(Protocol):
     name: str  # for people
     host: str  # what a server here must listen on to be reached on this machine's loopback
     identity: str  # what programs there are depends on: an image's digest; "" for this machine
+    absent: str  # why it cannot be asked: an image that is not here, while planning; "" = it can
 
     def program(self, name: str) -> str:
         """How to call a program; raises UsageError if it is not there."""
@@ -65,6 +66,7 @@ class Machine:
     name = "this machine"
     host = LOOPBACK
     identity = ""
+    absent = ""
 
     def program(self, name: str) -> str:
         """Links are kept: a venv's interpreter is a link, and knows its packages by its own place."""

@@ -59,6 +59,9 @@ class ProcessEndpoint:
     def killed_for_memory(self) -> str | None:
         return None  # the kernel does not tell the parent who sent the signal
 
+    def ended_from_outside(self) -> str | None:
+        return None
+
     def end(self) -> None:
         """Close the lifeline: the guard ends every process of the server, then itself."""
         assert self._guard.stdin is not None

@@ -297,6 +297,7 @@ class ArmRun:
     in_effect: Point | None = None  # the Point that was measured, if the server rewrote the one asked for
     lossy: str = ""  # why its output is not the target model's; "" = nothing says so
     variables: Variables | None = None
+    image: str = ""  # digest of the container image it ran in; "" = a process of the machine
 
     @property
     def stopped_early(self) -> bool:

@@ -13,6 +13,7 @@ from analysis.summary import (
     summarise,
     total_output_tokens,
 )
+from launchers.engines import command_line, files_read
 from launchers.engines.engine import ReadBack, Recount, SlotDrafts
 from launchers.launcher import Endpoint, Launch
 from launchers.port import free_port
@@ -62,7 +63,8 @@ class Arm:
     name: str
     max_tokens: int
     counted_in_reply: Callable[[Mapping[str, float]], SpecCounters | None]
-    argv: tuple[str, ...] = ()
+    argv: tuple[str, ...] = ()  # what an operator can start the same server with
+    image: str = ""
     endpoint: Endpoint | None = None
     start_s: float = 0.0
     warm_up_s: float = 0.0
@@ -101,6 +103,7 @@ class Arm:
         return ArmRun(
             point=self.point,
             argv=masked(self.argv),
+            image=self.image,
             start_s=self.start_s,
             warm_up_s=self.warm_up_s,
             measured_s=self.measured_s,
@@ -167,14 +170,13 @@ def up(setup: Setup, point: Point, name: str, check: Sequence[Prompt] = ()) -> I
     began = time.monotonic()
     arm = Arm(point, name, setup.sweep.workload.max_tokens, setup.engine.counted_in_reply)
     arm.lossy, port = setup.engine.lossy(point, setup.served), free_port()
-    arm.argv = setup.engine.command(point, setup.served, port)
-    given = setup.engine.environment(point, setup.served)
-    launch = Launch(arm.argv, port, setup.folder.logs / f"{name}.log", given)
+    launch = _launch(setup, point, port, name)
+    arm.argv, arm.image = command_line(launch, setup.places), setup.places(point.image).identity
     with ExitStack() as server:
         with arm.failing():
-            arm.variables = variables_of(given, setup.nccl(point, given))
+            arm.variables = variables_of(launch.env, setup.nccl(point, launch.env))
             endpoint = server.enter_context(setup.launcher.start(launch))
-            _come_up(setup, endpoint, arm, given, began)
+            _come_up(setup, endpoint, arm, launch.env, began)
             arm.endpoint = endpoint
             arm.start_s = time.monotonic() - began
             _check_context(setup, endpoint, check)
@@ -185,6 +187,13 @@ def up(setup: Setup, point: Point, name: str, check: Sequence[Prompt] = ()) -> I
             if arm.endpoint is not None and arm.failure is None:
                 arm.slots = setup.engine.drafts_by_slot(arm.endpoint)
                 arm.recount = setup.engine.recount(arm.endpoint)
+
+
+def _launch(setup: Setup, point: Point, port: int, name: str) -> Launch:
+    argv = setup.engine.command(point, setup.served, port)
+    environment = setup.engine.environment(point, setup.served)
+    reads = files_read(argv, setup.served)
+    return Launch(argv, port, setup.folder.logs / f"{name}.log", environment, reads, point.image)
 
 
 def measure(setup: Setup, arm: Arm, window: Window, gate: Gate | None) -> tuple[Request, ...]:
@@ -306,7 +315,14 @@ def _is_gone(setup: Setup, endpoint: Endpoint) -> bool:
 
 
 def _cause(setup: Setup, endpoint: Endpoint, *, ready: bool) -> tuple[Reason, str]:
-    return setup.engine.cause(_log(endpoint), endpoint.exit_code(), ready=ready)
+    """What the system says of a server's end comes before what its log seems to say."""
+    exit_code, log = endpoint.exit_code(), _log(endpoint)
+    last_line = (log.strip().splitlines() or ["the log is empty"])[-1]
+    if told := endpoint.killed_for_memory():
+        return (Reason.CRASH_UNDER_LOAD if ready else Reason.START_OOM), f"{told}: {last_line}"
+    if told := endpoint.ended_from_outside():
+        return (Reason.SERVER_DIED if ready else Reason.START_FAILED), told
+    return setup.engine.cause(log, exit_code, ready=ready)
 
 
 def _log(endpoint: Endpoint) -> str:

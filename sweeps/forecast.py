@@ -1,12 +1,15 @@
 """What a sweep would do, said before anything is started."""
 
 import shlex
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import islice
+from pathlib import Path
 
 from analysis.statistics import look_alpha, smallest_effect
+from launchers.engines import command_line, files_read, is_container
+from launchers.launcher import Launch
 from results.records import BASELINE, Phase, Point
-from results.secrets import masked
 from sweeps.prepare import Plan
 from sweeps.space import baseline_space, iter_start_points
 
@@ -23,6 +26,7 @@ class Forecast:
     trials: int
     baseline_trials: int
     baseline: str
+    baseline_example: str  # one of those settings; "" if there are none
     first_trials: tuple[str, ...]
     time: str
     sensitivity: str
@@ -36,6 +40,7 @@ def forecast(plan: Plan) -> Forecast:
         trials=trials,
         baseline_trials=_baseline_trials(plan),
         baseline=_command(plan, BASELINE),
+        baseline_example=_baseline_example(plan),
         first_trials=tuple(_command(plan, p) for p in islice(iter_start_points(plan.space), SHOWN_TRIALS)),
         time=_time(plan, trials + _baseline_trials(plan)),
         sensitivity=sensitivity(plan),
@@ -47,6 +52,12 @@ def _baseline_trials(plan: Plan) -> int:
     without = baseline_space(plan.space)
     budget = plan.sweep.budget.for_baseline
     return min(budget, len(without.points) - 1) if without else 0
+
+
+def _baseline_example(plan: Plan) -> str:
+    """The last of the Space: with a value of its own for every setting."""
+    without = baseline_space(plan.space)
+    return _command(plan, [*without.points.values()][-1]) if without else ""
 
 
 def sensitivity(plan: Plan) -> str:
@@ -63,9 +74,18 @@ def sensitivity(plan: Plan) -> str:
 
 
 def _command(plan: Plan, point: Point) -> str:
-    argv = shlex.join(masked(plan.engine.command(point, plan.served, SHOWN_PORT)))
+    argv = plan.engine.command(point, plan.served, SHOWN_PORT)
+    environment = plan.engine.environment(point, plan.served)
+    reads = files_read(argv, plan.served)
+    launch = Launch(argv, SHOWN_PORT, Path(), environment, reads, point.image)
+    words = command_line(launch, plan.places)
+    return " ".join([*_variables(point, words), shlex.join(words)])
+
+
+def _variables(point: Point, words: Sequence[str]) -> Sequence[str]:
+    """Variables of a Point in front of its command; a container's are among its words."""
     given = {name: value for name, value in point.variables.items() if value is not None}
-    return " ".join([*(f"{name}={shlex.quote(value)}" for name, value in given.items()), argv])
+    return [] if is_container(words) else [f"{n}={shlex.quote(v)}" for n, v in given.items()]
 
 
 def _time(plan: Plan, trials: int) -> str:

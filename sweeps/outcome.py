@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 
 from analysis.report_input import ReportInput
 from analysis.verdict import Answer, AnswerKind, answer, conclude, percent
+from launchers.engines import is_container
 from results.errors import UsageError
 from results.records import BASELINE, Block, Phase, Trial
 from results.secrets import is_secret
@@ -86,6 +87,8 @@ def _command(found: Answer, sweep: Sweep, blocks: Sequence[Block]) -> str:
     compared_with = next((b.compared_with for b in reversed(blocks)), BASELINE)
     point = found.winner.point if found.winner else compared_with
     argv = next((arm.argv for b in reversed(blocks) if (arm := b.arm(point))), ())
+    if is_container(argv):
+        return shlex.join(argv)  # with its variables
     given = {name: value for name, value in {**sweep.env, **point.variables}.items() if value is not None}
     variables = [
         f'{name}="${name}"' if is_secret(name) else f"{name}={shlex.quote(value)}"

@@ -1,11 +1,15 @@
 """From a sweep file to what a run needs: engine, Space, prompts, paces. Every user's mistake ends here."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from launchers.engines import engine_named, launcher_for
+from launchers.containers.images import Images
+from launchers.containers.options import missing_sources
+from launchers.engines import engine_named, image_digests, launcher_for
 from launchers.engines.engine import Engine, Served
+from launchers.engines.model_folder import where_it_lies
+from launchers.place import Places, on_this_machine
 from results.environment import fingerprint, short_hash
 from results.errors import UsageError
 from results.records import Phase
@@ -34,11 +38,13 @@ class Plan:
     paces: Sequence[Pace]
     prompts: Mapping[Phase, PromptsByClass]
     warm_up: Sequence[Prompt]
+    places: Places = on_this_machine
+    unseen: Sequence[str] = ()  # what could not be looked at, in a plan
 
     @property
     def notes(self) -> Sequence[str]:
         """What to know before it starts: old rules, what was left out of the Space ..."""
-        return (*self.engine.notes(self.served), *self.space.notes)
+        return (*self.unseen, *self.engine.notes(self.served), *self.space.notes)
 
     def environment(self) -> Mapping[str, object]:
         """Fingerprint of what is measured and where."""
@@ -47,6 +53,7 @@ class Plan:
         return {
             "host": asdict(fingerprint(version("tuner"), self.engine.version())),
             "served": self.engine.identity(self.served),
+            "images": image_digests(self.places, {point.image for point in self.space.points.values()}),
             "load": short_hash([repr(pace) for pace in self.paces]),
             "prompts": {phase: _hash(by_class) for phase, by_class in self.prompts.items()},
         }
@@ -56,7 +63,8 @@ class Plan:
         return Setup(
             sweep=self.sweep,
             engine=self.engine,
-            launcher=launcher_for(self.engine, folder.path),
+            launcher=launcher_for(self.engine, folder.path, self.places),
+            places=self.places,
             served=self.served,
             folder=folder,
             paces=self.paces,
@@ -74,10 +82,16 @@ def _hash(prompts: PromptsByClass) -> str:
     return prompts_of.prompt_set_hash([p for of_class in prompts.values() for p in of_class])
 
 
-def prepare(sweep: Sweep) -> Plan:
-    """Resolve a sweep. Raises UsageError for whatever cannot work, before anything is started."""
+def prepare(sweep: Sweep, *, planning: bool = False, told: Callable[[str], None] = lambda line: None) -> Plan:
+    """Resolve a sweep. Raises UsageError for whatever cannot work, before anything is started.
+
+    While `planning` containers, what is not on this machine (an image, a model, a volume) becomes a note
+    of the Plan; otherwise images are pulled, and `told` gets lines about it.
+    """
     paces = [parse_pace(spec) for spec in sweep.load]
-    engine = engine_named(sweep.engine, sweep.server)
+    planning = planning and sweep.launcher == "docker"  # a process needs all of it on this machine
+    places = _places(sweep, planning, told)
+    engine = engine_named(sweep.engine, sweep.server, places, planning=planning)
     served = engine.resolve(sweep.model, sweep.draft, sweep.args, sweep.env)
     rules = Rules(ignored=sweep.ignore_rules, allow_lossy=sweep.allow_lossy)
     space = build_space(engine, served, sweep.space, sweep.shared, rules)
@@ -96,7 +110,27 @@ def prepare(sweep: Sweep) -> Plan:
             Phase.CONFIRM: {c: p[:count] for c, p in validation.items()},
         },
         warm_up=[_warm_up_prompt(prompts, count) for prompts in tuning.values()],
+        places=places,
+        unseen=_absent(sweep, served, planning),
     )
+
+
+def _places(sweep: Sweep, planning: bool, told: Callable[[str], None]) -> Places:
+    """Where the servers of a sweep run."""
+    if sweep.container is None:
+        return on_this_machine
+    named = [sweep.model, sweep.draft, *(v for v in sweep.args.values() if isinstance(v, str))]
+    reads = [path for name in named if name and (path := where_it_lies(name)).exists()]
+    return Images(sweep.container.to_options(), reads, told, planning=planning)
+
+
+def _absent(sweep: Sweep, served: Served, planning: bool) -> list[str]:
+    """What a plan names and this machine does not have. Raises UsageError if it is no plan."""
+    volumes = missing_sources(sweep.container.to_options()) if sweep.container else []
+    if volumes and not planning:
+        raise UsageError(f"container.volumes: there is no {volumes[0]} on this machine")
+    models = [path for path in (served.model, served.draft) if path is not None and not Path(path).exists()]
+    return [f"{path} is not on this machine: not looked at" for path in [*models, *volumes] if planning]
 
 
 def _prompts(workload: Workload, seed: int, paces: int) -> tuple[PromptsByClass, PromptsByClass]:

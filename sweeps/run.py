@@ -166,6 +166,7 @@ def claim(folder: RunFolder, plan: Plan) -> None:
 def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
     """What decides a measurement and is no longer the same, by name; unknown counts as the same."""
     decided = [("served", "model files"), ("prompts", "prompts"), ("load", "arrival times")]
+    decided.append(("images", "container images"))
     found = [name for key, name in decided if key in before and before[key] != now[key]]
     then, host = before.get("host", {}), now["host"]
     return found + [

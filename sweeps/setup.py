@@ -6,6 +6,7 @@ from functools import cached_property
 
 from launchers.engines.engine import Engine, Served
 from launchers.launcher import Endpoint, Launcher
+from launchers.place import Places, on_this_machine
 from results.records import Cell, KnobValue, Phase
 from results.store import RunFolder
 from sweeps.arrival import NcclCheck
@@ -44,6 +45,7 @@ class Setup:
     paces: Sequence[Pace]
     prompts: Mapping[Phase, Mapping[str, Sequence[Prompt]]]  # by class
     warm_up: Sequence[Prompt]  # one of each class, none of them measured if there are enough
+    places: Places = on_this_machine  # where the servers run
 
     @cached_property
     def nccl(self) -> NcclCheck:

@@ -6,15 +6,23 @@ import json
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
 
 from analysis.block import LATENCIES
 from results.errors import UsageError
 from results.records import KnobValue
 from results.secrets import HIDDEN, is_secret
+from sweeps.container import Container
 
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")]
 Share = Annotated[float, Field(gt=0, lt=1)]
@@ -162,6 +170,10 @@ class Sweep(_Model):
         description="llamacpp: embedded (default), or the path of a llama-server; sglang, vllm: the Python"
         " that has it installed, e.g. ~/venvs/sglang/bin/python (default: python3)",
     )
+    launcher: Literal["process", "docker"] = Field(
+        default="process", description="process: of this machine; docker: in a container, see `container`"
+    )
+    container: Container | None = Field(default=None, description="with launcher: docker")
     model: str = Field(
         default="smollm2-135m",
         description="llamacpp: name of a shipped model or path of a GGUF file; sglang, vllm: folder or name",
@@ -209,6 +221,17 @@ class Sweep(_Model):
         for name in self.limits:
             if name not in LATENCIES:
                 raise ValueError(f"limits: unknown limit {name!r}{nearest(name, LATENCIES)}")
+        return self
+
+    @model_validator(mode="after")
+    def _container_with_its_launcher(self) -> "Sweep":
+        if self.container is not None and self.launcher != "docker":
+            raise ValueError("container: is for `launcher: docker`: add that, or remove the section")
+        if self.launcher == "docker":
+            if self.container is None or not self.container.image:
+                raise ValueError("container.image: `launcher: docker` needs it: container: {image: NAME:TAG}")
+            if self.engine == "fake":
+                raise ValueError("launcher: the engine fake runs in no container: use `launcher: process`")
         return self
 
     def identity(self) -> str:
@@ -305,11 +328,17 @@ def _keys_at(path: Sequence[str]) -> list[str]:
     model: type[BaseModel] = Sweep
     for part in path:
         field = model.model_fields.get(part)
-        inner = field.annotation if field else None
-        if not (isinstance(inner, type) and issubclass(inner, BaseModel)):
+        inner = _model_in(field.annotation) if field else None
+        if inner is None:
             return [*Range.model_fields]
         model = inner
     return [*model.model_fields]
+
+
+def _model_in(annotation: Any) -> type[BaseModel] | None:
+    """The model that a key holds, an optional one too."""
+    kinds = [annotation, *get_args(annotation)]
+    return next((k for k in kinds if isinstance(k, type) and issubclass(k, BaseModel)), None)
 
 
 def json_schema() -> Mapping[str, Any]:

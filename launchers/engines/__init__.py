@@ -1,16 +1,29 @@
 """One module per engine: its knobs, rules, flags, read-back, counters and failure signs."""
 
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
-from launchers.engines.engine import Engine
-from launchers.launcher import Launcher
+from launchers.containers.command import DOCKER, PODMAN
+from launchers.containers.images import Images
+from launchers.engines.engine import Engine, Served
+from launchers.launcher import Launch, Launcher
 from launchers.place import Places, on_this_machine
+from results.secrets import masked
+
+# Folders that are a container's own.
+SYSTEM = [
+    (),
+    *((name,) for name in ("bin", "dev", "etc", "lib", "lib64", "proc", "run", "sbin", "sys", "usr")),
+]
 
 
-def engine_named(name: str, server: str, places: Places = on_this_machine) -> Engine:
+def engine_named(
+    name: str, server: str, places: Places = on_this_machine, *, planning: bool = False
+) -> Engine:
     """The engine a sweep file names. A new engine is added here and in `sweeps.sweep.Sweep.engine`.
 
     `server` is what the engine is started from; "" = the engine's own default. `places` says where.
+    While `planning`, a model that is not on this machine is taken as it is named.
     """
     match name:
         case "fake":
@@ -20,24 +33,60 @@ def engine_named(name: str, server: str, places: Places = on_this_machine) -> En
         case "sglang":
             from launchers.engines.sglang.engine import Sglang
 
-            return Sglang(server, places)
+            return Sglang(server, places, planning=planning)
         case "vllm":
             from launchers.engines.vllm.engine import Vllm
 
-            return Vllm(server, places=places)
+            return Vllm(server, places=places, planning=planning)
         case _:
             from launchers.engines.llamacpp.engine import EMBEDDED, LlamaCpp
 
-            return LlamaCpp(server or EMBEDDED, places)
+            return LlamaCpp(server or EMBEDDED, places, planning=planning)
 
 
-def launcher_for(engine: Engine, run_dir: Path) -> Launcher:
-    """What starts this engine's servers."""
+def launcher_for(engine: Engine, run_dir: Path, places: Places = on_this_machine) -> Launcher:
+    """What starts this engine's servers in these places."""
     if engine.name == "fake":
         from launchers.fake import FakeEngine, FakeLauncher
 
         assert isinstance(engine, FakeEngine)
         return FakeLauncher(engine)
+    if isinstance(places, Images):
+        return places.launcher(run_dir)
     from launchers.process import ProcessLauncher
 
     return ProcessLauncher(run_dir)
+
+
+def files_read(argv: Sequence[str], served: Served) -> tuple[Path, ...]:
+    """Files and folders of this machine that a server must see: model, draft, and what its arguments name.
+
+    In a plan a model may not be here yet.
+    """
+    models = [Path(path) for path in (served.model, served.draft) if path and Path(path).is_absolute()]
+    words = [Path(word.partition("=")[2] or word) for word in argv[1:]]
+    named = [path for path in words if path.is_absolute() and path.parts[1:2] not in SYSTEM]
+    return tuple(dict.fromkeys([*models, *filter(_exists, named)]))
+
+
+def _exists(path: Path) -> bool:
+    """Also of a word that is far too long for the name of a file."""
+    try:
+        return path.exists()
+    except OSError:
+        return False
+
+
+def image_digests(places: Places, images: Collection[str | None]) -> Mapping[str, str]:
+    """Digests of the images that Points name (None = the sweep's own), by name; empty without containers."""
+    return places.digests(images) if isinstance(places, Images) else {}
+
+
+def command_line(launch: Launch, places: Places) -> tuple[str, ...]:
+    """What an operator can start the same server with; no secret is in it."""
+    return places.run_words(launch) if isinstance(places, Images) else masked(launch.argv)
+
+
+def is_container(words: Sequence[str]) -> bool:
+    """Whether a command line starts a container, with its variables among its words."""
+    return tuple(words[:2]) in ((DOCKER, "run"), (PODMAN, "run"))

@@ -3,6 +3,7 @@
 import hashlib
 import json
 import os
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -14,14 +15,17 @@ WEIGHT_ENDINGS = (".safetensors", ".bin", ".pt", ".gguf")
 NOT_CONTENT = (".md", ".gitattributes", ".gitignore", ".lock")
 
 
-def find_model_folder(name_or_path: str) -> Path:
+def find_model_folder(name_or_path: str, *, planning: bool = False) -> Path:
     """The absolute path of a folder with a config.json, or of a repository in the Hugging Face cache.
 
-    Raises UsageError that says what is missing; nothing is downloaded.
+    Raises UsageError that says what is missing; nothing is downloaded. While `planning`, one that is not
+    on this machine is where it would be.
     """
-    folder = Path(name_or_path).expanduser().absolute()
+    folder = where_it_lies(name_or_path)
+    if planning and not folder.is_dir():
+        return folder
     if not folder.is_dir():
-        folder = _cached_snapshot(name_or_path)
+        raise UsageError(_not_found(name_or_path))
     if (folder / "config.json").is_file():
         read_config(folder)
     missing = _missing_files(folder)
@@ -30,14 +34,23 @@ def find_model_folder(name_or_path: str) -> Path:
     return folder
 
 
-def _cached_snapshot(repository: str) -> Path:
-    home = Path(os.environ.get("HF_HOME") or Path.home() / ".cache" / "huggingface")
-    hub = Path(os.environ.get("HF_HUB_CACHE") or home / "hub")
-    cached = hub / f"models--{repository.replace('/', '--')}"
+def where_it_lies(name_or_path: str) -> Path:
+    """The folder of this name, or the snapshot of a repository in the Hugging Face cache, there or not."""
+    folder = Path(name_or_path).expanduser().absolute()
+    if folder.is_dir() or re.fullmatch(r"[\w.-]+(/[\w.-]+)?", name_or_path) is None:
+        return folder
+    cached = _hub() / f"models--{name_or_path.replace('/', '--')}"
     main = cached / "refs" / "main"
-    if main.is_file():
-        return cached / "snapshots" / main.read_text("utf-8").strip()
-    raise UsageError(f"{repository}: no such folder, and no model of that name in {hub}: download it first")
+    return cached / "snapshots" / (main.read_text("utf-8").strip() if main.is_file() else "main")
+
+
+def _hub() -> Path:
+    home = Path(os.environ.get("HF_HOME") or Path.home() / ".cache" / "huggingface")
+    return Path(os.environ.get("HF_HUB_CACHE") or home / "hub")
+
+
+def _not_found(name_or_path: str) -> str:
+    return f"{name_or_path}: no such folder, and no model of that name in {_hub()}: download it first"
 
 
 def _missing_files(folder: Path) -> str | None:
@@ -62,6 +75,11 @@ def read_config(folder: Path) -> dict[str, Any]:
     if not isinstance(config, dict):
         raise UsageError(f"{folder / 'config.json'} is no JSON object")
     return config
+
+
+def config_if_here(folder: Path) -> dict[str, Any]:
+    """As `read_config`; nothing of a model that is not on this machine, as a plan may have it."""
+    return read_config(folder) if folder.is_dir() else {}
 
 
 def tensor_names(folder: Path) -> Sequence[str]:

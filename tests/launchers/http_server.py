@@ -31,6 +31,9 @@ class Canned:
     def killed_for_memory(self) -> None:
         return None
 
+    def ended_from_outside(self) -> None:
+        return None
+
 
 @contextmanager
 def canned(

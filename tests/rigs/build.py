@@ -1,6 +1,6 @@
 """Builds the rigs: one venv per real engine, in which it serves on a CPU without root.
 
-    python -m tests.rigs.build [name ...]      all of them without a name
+    python -m tests.rigs.build [name ...]      all of them without a name; `docker` is the image
 
 A rig is the folder `tests/rigs/<name>/`: `recipe.toml` (the engine's version and the ordered pip steps),
 an optional `constraints.txt` (the exact version of everything those steps pull in) and an optional `site/`,
@@ -21,6 +21,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from tests.rigs.docker import image
+
+DOCKER = "docker"
 RECIPES = Path(__file__).parent
 
 
@@ -136,7 +139,23 @@ def _lock(venv: Path) -> Iterator[None]:
         yield
 
 
+def build_image() -> None:
+    """The image of the container tests, where there is a daemon to keep it."""
+    if image.is_built() or image.can_be_built():
+        rigs_root().mkdir(parents=True, exist_ok=True)
+        image.build(rigs_root())
+        print(f"{image.NAME} is up to date")
+    else:
+        print("no image for the container tests: it needs root, Docker and debootstrap (docker/start.sh)")
+
+
 if __name__ == "__main__":
-    for rig in sys.argv[1:] or sorted(recipe.parent.name for recipe in RECIPES.glob("*/recipe.toml")):
-        build(rig)
-        print(f"{_venv(rig)} is up to date")
+    for rig in sys.argv[1:] or [
+        *sorted(recipe.parent.name for recipe in RECIPES.glob("*/recipe.toml")),
+        DOCKER,
+    ]:
+        if rig == DOCKER:
+            build_image()
+        else:
+            build(rig)
+            print(f"{_venv(rig)} is up to date")

@@ -40,6 +40,9 @@ class Running:
     def killed_for_memory(self) -> str | None:
         return None
 
+    def ended_from_outside(self) -> str | None:
+        return None
+
 
 def test_what_arrived_is_recorded_without_secrets(tmp_path: Path) -> None:
     own = {"NCCL_PROTO": "LL", "HF_TOKEN": "planted-secret", "PATH": "/bin", "NCCL_DEBUG": "WARN"}

@@ -54,7 +54,10 @@ class LlamaCpp:
     no_custom_all_reduce = ""
     speculative_settings = frozenset({"method", "key_only", *rules.KNOB_NAMES})
 
-    def __init__(self, server: str = EMBEDDED, places: Places = on_this_machine) -> None:
+    def __init__(
+        self, server: str = EMBEDDED, places: Places = on_this_machine, *, planning: bool = False
+    ) -> None:
+        self._planning = planning
         self._server = server
         self._places = places
 
@@ -123,9 +126,9 @@ class LlamaCpp:
         return rules.starting_points(self.methods(served))
 
     def check_served(self, served: Served) -> None:
-        check_gguf(Path(served.model))
-        if served.draft is not None:
-            check_gguf(Path(served.draft))
+        for file in [served.model, *([] if served.draft is None else [served.draft])]:
+            if Path(file).exists() or not self._planning:
+                check_gguf(Path(file))
         for name in served.args:
             self._check_argument(flag_name(name))
         if self._is_embedded:

@@ -47,14 +47,16 @@ SIMULATED = "SGLANG_SIMULATE_ACC_LEN"  # acceptance by decree
 class Sglang:
     """Engine `sglang`. `server` is the Python interpreter of the environment that has SGLang.
 
-    `places` says where a Point's servers run; each image has an SGLang of its own.
+    `places` says where a Point's servers run; each image has an SGLang of its own. While `planning`, a
+    model that is not on this machine is taken as it is named.
     """
 
     name = "sglang"
     usual_start_s = 30.0
     no_custom_all_reduce = "--disable-custom-all-reduce"
 
-    def __init__(self, server: str = "", places: Places = on_this_machine) -> None:
+    def __init__(self, server: str = "", places: Places = on_this_machine, *, planning: bool = False) -> None:
+        self._planning = planning
         self._installed = cache(lambda image: Installation(server, places(image)))
         self._parities: dict[str, Parity] = {}
         self._deprecated: list[str] = []
@@ -65,8 +67,9 @@ class Sglang:
 
     def notes(self, served: Served) -> Sequence[str]:
         rule = knobs.rules_note(self._at({}).version)
+        unasked = self._at({}).unasked
         parity = [note for parity in self._parities.values() for note in parity.notes]
-        return tuple(dict.fromkeys(filter(None, [rule, *self._deprecated, *parity])))
+        return tuple(dict.fromkeys(filter(None, [unasked, rule, *self._deprecated, *parity])))
 
     @property
     def memory_settings(self) -> Mapping[str, bool]:
@@ -83,8 +86,8 @@ class Sglang:
         env: Mapping[str, str],
     ) -> Served:
         self.version()
-        draft_folder = find_model_folder(draft) if draft else None
-        served = Served(find_model_folder(model), draft_folder, args, env)
+        draft_folder = find_model_folder(draft, planning=self._planning) if draft else None
+        served = Served(find_model_folder(model, planning=self._planning), draft_folder, args, env)
         self._given(served, {})
         self._parity(served, {})
         return served

@@ -1,5 +1,6 @@
 """An installed SGLang, asked through its own Python: version, flags, and what it makes of arguments."""
 
+import json
 from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
@@ -10,6 +11,9 @@ from launchers.place import MACHINE, Place, Variables
 from results.errors import UsageError
 
 INSIDE = Path(__file__).with_name("inside.py")
+# Flags of one release, for a plan on a machine that does not have the image: `inside.py` told them.
+SNAPSHOT_VERSION = "0.5.23"
+SNAPSHOT = Path(__file__).with_name("flags_0_5_23.json")
 VERSION_CODE = "from importlib.metadata import version; print(version('sglang'))"
 
 
@@ -25,9 +29,17 @@ class Installation:
         """Raises UsageError if there is no such program."""
         return self.place.program(self._server)
 
+    @property
+    def unasked(self) -> str:
+        """What a plan rests on that could not ask; "" for one that did."""
+        absent = self.place.absent
+        return absent and f"{absent}; flags were checked against those of SGLang {SNAPSHOT_VERSION}"
+
     @cached_property
     def version(self) -> str:
         """Of the package, without importing it. Raises UsageError: no interpreter, no SGLang in it."""
+        if self.place.absent:
+            return SNAPSHOT_VERSION
         done = self.place.run([self.python, "-c", VERSION_CODE], {}, timeout_s=60)
         if done.exit_code != 0:
             raise UsageError(
@@ -38,6 +50,8 @@ class Installation:
     @cached_property
     def flags(self) -> Flags:
         """The flags of the server's own parser. Raises UsageError if it cannot be asked."""
+        if self.place.absent:
+            return flags_from_rows(json.loads(SNAPSHOT.read_text("utf-8")))
         with self.probe({}) as probe:
             answer = probe.ask({"flags": True, "version": self.version})
         if "error" in answer:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from launchers.engines.engine import Served
 from launchers.engines.knobs import Knobs, check_value, filled, refuse_strangers
-from launchers.engines.model_folder import read_config
+from launchers.engines.model_folder import config_if_here
 from launchers.engines.sglang.knobs import (
     ADAPTIVE_STEPS,
     LOSSY_KNOBS,
@@ -50,13 +50,13 @@ def check(point: Point, settings: Settings) -> None:
 
 def open_methods(served: Served) -> list[str]:
     """Methods that model and draft allow, those the draft was made for first."""
-    fitting = methods_of_draft(read_config(Path(served.draft))) if served.draft is not None else ()
+    fitting = methods_of_draft(config_if_here(Path(served.draft))) if served.draft is not None else ()
+    model = Path(served.model)
+    may_draft_alone = brings_draft(config_if_here(model)) or not model.is_dir()
     return [
         name
         for name, method in METHODS.items()
-        if not method.needs_draft
-        or name in fitting
-        or (name == "NEXTN" and brings_draft(read_config(Path(served.model))))
+        if not method.needs_draft or name in fitting or (name == "NEXTN" and may_draft_alone)
     ]
 
 
@@ -64,7 +64,7 @@ def why_closed(method: str, served: Served) -> str:
     """Why a method that there is cannot be used with this model and draft."""
     if served.draft is None:
         return f"{method} needs a draft model: name one, or choose another method"
-    fitting = " or ".join(methods_of_draft(read_config(Path(served.draft))))
+    fitting = " or ".join(methods_of_draft(config_if_here(Path(served.draft))))
     return f"{method} cannot draft with {Path(served.draft).name}: it was made for {fitting}"
 
 

@@ -44,6 +44,8 @@ from results.records import BASELINE, KnobValue, Point, SpecCounters
 
 DEFAULT_PYTHON = "python3"
 INSIDE = Path(__file__).with_name("inside.py")
+# What one release can do, for a plan on a machine that does not have the image: `inside.py` told it.
+SNAPSHOT = Path(__file__).with_name("capabilities_0_32.json")
 PER_REQUEST = "--per-request-spec-decode-metrics"
 # Set by the tool itself: never by the user's fixed arguments.
 OURS = {"--model", "--host", "--port", "--uds", "--config", PER_REQUEST, "--disable-log-stats"}
@@ -58,7 +60,8 @@ SPACE = {FLAG, "--spec-method", "--spec-model", "--spec-tokens"}
 class Vllm:
     """Engine `vllm`. `server` is the Python interpreter that has vLLM.
 
-    `places` says where a Point's servers run; each image has a vLLM of its own.
+    `places` says where a Point's servers run; each image has a vLLM of its own. While `planning`, a
+    model that is not on this machine is taken as it is named.
     """
 
     name = "vllm"
@@ -70,13 +73,18 @@ class Vllm:
         server: str = DEFAULT_PYTHON,
         known: Capabilities | None = None,
         places: Places = on_this_machine,
+        *,
+        planning: bool = False,
     ) -> None:
+        self._planning = planning
         self._server = server or DEFAULT_PYTHON
         self._places = places
         self._known = functools.cache(lambda image: known or self._ask(places(image)))
 
     def _ask(self, place: Place) -> Capabilities:
         """What the installation in a Place can do. Raises UsageError if vLLM is not there."""
+        if place.absent:
+            return capabilities_from(json.loads(SNAPSHOT.read_text("utf-8")))
         python = place.program(self._server)
         with Probe(place, python, INSIDE) as probe:
             answer = probe.ask({"capabilities": True})
@@ -109,15 +117,18 @@ class Vllm:
         args: Mapping[str, KnobValue],
         env: Mapping[str, str],
     ) -> Served:
-        found = find_model_folder(model)
-        served = Served(found, find_model_folder(draft) if draft else None, args, env)
+        found = find_model_folder(model, planning=self._planning)
+        draft_folder = find_model_folder(draft, planning=self._planning) if draft else None
+        served = Served(found, draft_folder, args, env)
         for name, value in args.items():
             self._check_argument(name, value, self.known)
         _models(served)
         return served
 
     def notes(self, served: Served) -> Sequence[str]:
-        return rules.notes(self.known.version)
+        absent = self._places(None).absent
+        unasked = f"{absent}; flags were checked against those of vLLM {self.known.version} on a GPU"
+        return (*([unasked] if absent else []), *rules.notes(self.known.version))
 
     def identity(self, served: Served) -> Mapping[str, str]:
         folders = {"model": served.model, "draft": served.draft}

@@ -23,10 +23,13 @@ class Models:
     medusa_heads: int | None = None
     draft_mtp_tokens: int | None = None
     is_hybrid: bool = False  # state-space or linear-attention layers: prefix caching is another thing there
+    unseen: tuple[str, ...] = ()  # in a plan: which of "model" and "draft" are not on this machine
 
 
 def models_of(model: Path, draft: Path | None) -> Models:
     """Reads both config.json. Raises UsageError for a draft that fits no method, or not this model."""
+    if unseen := [role for role, path in (("model", model), ("draft", draft)) if path and not path.is_dir()]:
+        return Models(unseen=tuple(unseen))
     config = read_config(model)
     mtp_tokens, is_hybrid = _mtp_tokens(config), _is_hybrid(config)
     if draft is None:

@@ -57,6 +57,8 @@ def _closed(name: str, models: Models, known: Capabilities) -> str | None:
         return f"vLLM {known.version} has no method {name}"
     if name == "suffix" and not known.has_arctic_inference:
         return "suffix needs the package arctic-inference beside vLLM"
+    if (name == "mtp" and models.unseen) or (method.needs_draft and "draft" in models.unseen):
+        return None
     if name == "mtp" and models.mtp_tokens is None and models.draft_method != "mtp":
         return "mtp needs a model with multi-token-prediction layers, and this one's config names none"
     if method.needs_draft and models.draft_method != name:

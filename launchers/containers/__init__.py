@@ -1,0 +1,1 @@
+"""Servers in containers, of Docker or of Podman through its compatible socket."""
