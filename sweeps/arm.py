@@ -13,7 +13,7 @@ from analysis.summary import (
     summarise,
     total_output_tokens,
 )
-from launchers.engines import command_line, files_read
+from launchers.engines import files_read, shown_command
 from launchers.engines.engine import ReadBack, Recount, SlotDrafts
 from launchers.launcher import Endpoint, Launch
 from launchers.port import free_port
@@ -171,7 +171,7 @@ def up(setup: Setup, point: Point, name: str, check: Sequence[Prompt] = ()) -> I
     arm = Arm(point, name, setup.sweep.workload.max_tokens, setup.engine.counted_in_reply)
     arm.lossy, port = setup.engine.lossy(point, setup.served), free_port()
     launch = _launch(setup, point, port, name)
-    arm.argv, arm.image = command_line(launch, setup.places), setup.places(point.image).identity
+    arm.argv, arm.image = shown_command(launch, setup.places), setup.places(point.image).identity
     with ExitStack() as server:
         with arm.failing():
             arm.variables = variables_of(launch.env, setup.nccl(point, launch.env))

@@ -7,7 +7,7 @@ from itertools import islice
 from pathlib import Path
 
 from analysis.statistics import look_alpha, smallest_effect
-from launchers.engines import command_line, files_read, is_container
+from launchers.engines import files_read, is_container, shown_command
 from launchers.launcher import Launch
 from results.records import BASELINE, Phase, Point
 from sweeps.prepare import Plan
@@ -78,7 +78,7 @@ def _command(plan: Plan, point: Point) -> str:
     environment = plan.engine.environment(point, plan.served)
     reads = files_read(argv, plan.served)
     launch = Launch(argv, SHOWN_PORT, Path(), environment, reads, point.image)
-    words = command_line(launch, plan.places)
+    words = shown_command(launch, plan.places)
     return " ".join([*_variables(point, words), shlex.join(words)])
 
 

@@ -82,7 +82,7 @@ def image_digests(places: Places, images: Collection[str | None]) -> Mapping[str
     return places.digests(images) if isinstance(places, Images) else {}
 
 
-def command_line(launch: Launch, places: Places) -> tuple[str, ...]:
+def shown_command(launch: Launch, places: Places) -> tuple[str, ...]:
     """What an operator can start the same server with; no secret is in it."""
     return places.run_words(launch) if isinstance(places, Images) else masked(launch.argv)
 
