@@ -259,6 +259,7 @@ def _made(container: Any) -> dict[str, Any]:
     """All that decides how it runs; the SDK also lists the targets of mounts as Volumes."""
     container.reload()
     host, config = dict(container.attrs["HostConfig"]), dict(container.attrs["Config"])
+    host["Binds"] = sorted(host["Binds"])
     for name in ("ConsoleSize", "RestartPolicy"):  # none of them means none
         host.pop(name, None)
     for name in ("AttachStdout", "AttachStderr", "Volumes"):
