@@ -103,7 +103,8 @@ def _nothing_found(commands: Sequence[Sequence[str]]) -> str:
     if not commands:
         return f"the command is empty: expected {known}"
     program = next((word for word in commands[-1] if assignment(word) is None), commands[-1][0])
-    name = _shown(PurePosixPath(program).name)
+    # One word: a text with a NUL in it is one, and may hold anything.
+    name = next(iter(_shown(PurePosixPath(program).name).split()), "")
     return (
         f"no start of a known engine found, the command runs {name!r}: expected {known}"
         " (a compose file or manifest is not read)"
