@@ -1,10 +1,12 @@
 """A Draft as a commented sweep file."""
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 
 import yaml
 
 from launchers.engines.command_line import Searched
+from sweeps.container_draft import ContainerDraft
 from sweeps.from_command import Draft
 
 NAMES = {"sglang": "SGLang", "vllm": "vLLM", "llamacpp": "llama-server"}
@@ -65,8 +67,27 @@ def _served(draft: Draft) -> Iterator[str]:
     )
     yield from _mapping("args", draft.args, "fixed arguments, by the server's own flag names")
     yield from _mapping("env", draft.env, "fixed environment variables")
-    for line in draft.container:
-        yield f"# in the container: {_plain(line)}"
+    if draft.container is not None:
+        yield from _section(draft.container)
+
+
+def _section(container: ContainerDraft) -> Iterator[str]:
+    yield ""
+    yield _line("launcher: docker", "each server in a container of its own")
+    yield "container:"
+    for name, value in container.keys.items():
+        yield f"  {name}: {_flow(value)}"
+    for line in container.left_out:
+        yield f"  # left out: {_plain(line)}"
+
+
+def _flow(value: object) -> str:
+    """A list or mapping on one line."""
+    if isinstance(value, list):
+        return f"[{', '.join(map(_flow, value))}]"
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{_scalar(k)}: {_flow(v)}" for k, v in value.items()) + "}"
+    return _quoted(value) if isinstance(value, str) and re.search(r"[,\[\]{}:]", value) else _scalar(value)
 
 
 def _mapping(key: str, values: Mapping[str, object], meaning: str) -> Iterator[str]:
@@ -106,7 +127,9 @@ def _plain(text: str) -> str:
 
 def _scalar(value: object) -> str:
     """One line of YAML that reads back as the same value of the same type."""
-    written = yaml.safe_dump(value, allow_unicode=True, width=float("inf")).removesuffix("...\n").rstrip("\n")
-    if "#" in written or not written.isprintable():
-        written = yaml.safe_dump(value, default_style='"', width=float("inf")).strip()
-    return written
+    written = yaml.safe_dump(value, allow_unicode=True, width=float("inf")).removesuffix("...\n").strip("\n")
+    return _quoted(value) if "#" in written or not written.isprintable() else written
+
+
+def _quoted(value: object) -> str:
+    return yaml.safe_dump(value, default_style='"', width=float("inf")).strip()

@@ -6,7 +6,7 @@ Nothing is run and no secret is kept. `sweeps.draft_file` writes the Draft as YA
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from launchers.engines.command_line import Reading, Searched
 from launchers.engines.llamacpp.cli import read_llamacpp
@@ -15,6 +15,7 @@ from launchers.engines.vllm.cli import read_vllm
 from results.errors import UsageError
 from results.records import KnobValue
 from results.secrets import is_secret, looks_secret
+from sweeps.container_draft import ContainerDraft, draft_container
 from sweeps.launch_command import Container, ServerStart, find_server
 from sweeps.shell_words import UNRESOLVED
 
@@ -41,7 +42,7 @@ class Draft:
     args: Mapping[str, KnobValue]
     env: Mapping[str, str]
     space: Sequence[Searched]
-    container: Sequence[str]  # what the container gave the server, a line each
+    container: ContainerDraft | None
     notes: Sequence[str]
 
 
@@ -52,24 +53,28 @@ def draft_sweep(text: str, variables: Mapping[str, str]) -> Draft:
     """
     start = find_server(_checked_text(text), variables)
     _check_variables(start.words)
+    _check_image(start)
     secrets = _secrets(start)
     reading = READERS[start.engine](start.words)
     notes = [*_start_notes(start, reading), *reading.notes]
     paths = _Paths(start.container)
+    env = _environment(start, secrets, notes)
+    container = _container(start, secrets)
     return Draft(
         name=_run_name(reading.model),
         engine=start.engine,
         server=_open(secrets, "the server", start.server),
         model=paths.outside(_open(secrets, "the model", reading.model)),
         draft=paths.outside(_open(secrets, "the draft model", reading.draft)) if reading.draft else None,
-        args={
-            name: paths.outside(value) if isinstance(value, str) else value
-            for name, value in _fixed_arguments(reading.args, secrets, notes).items()
-        },
-        env={name: paths.outside(value) for name, value in _environment(start, secrets, notes).items()},
+        args=_fixed_arguments(reading.args, secrets, notes),
+        env=env,
         space=reading.space,
-        container=_container_lines(start.container, secrets),
-        notes=[note for note in [*notes, *paths.notes] if not secrets.within(note)],
+        container=container,
+        notes=[
+            note
+            for note in [*notes, *(container.notes if container else ()), *paths.notes]
+            if not secrets.within(note)
+        ],
     )
 
 
@@ -111,6 +116,15 @@ def _check_variables(words: Sequence[str]) -> None:
             )
         if re.fullmatch(r"<[\w./ -]+>", value) and not unused:
             raise UsageError(f"{where}: replace the placeholder {value}")
+
+
+def _check_image(start: ServerStart) -> None:
+    image = start.container.image if start.container else ""
+    if UNRESOLVED in image:
+        raise UsageError(
+            f"the image {image.replace(UNRESOLVED, '')} has no value in this text: set the variable above the"
+            " command, or write its value"
+        )
 
 
 # --- secrets
@@ -176,26 +190,30 @@ def _fixed_arguments(
 def _environment(start: ServerStart, secrets: _Secrets, notes: list[str]) -> dict[str, str]:
     kept: dict[str, str] = {}
     for name, value in start.env.items():
+        how = "its container gets it (pass_env)" if start.container else "its servers inherit it"
         if is_secret(name) or secrets.within(value):
-            notes.append(f"{name} is a secret, left out: set it where tuner runs, its servers inherit it")
+            notes.append(f"{name} is a secret, left out: set it where tuner runs, {how}")
         elif UNRESOLVED in value:
-            notes.append(f"{name} is left out, its value is not in this text: set it where tuner runs")
+            notes.append(f"{name} is left out, its value is not in this text: set it where tuner runs, {how}")
         else:
             kept[name] = value
-    if start.container and start.container.gpus:
-        kept.setdefault("CUDA_VISIBLE_DEVICES", start.container.gpus)
     return kept
+
+
+def _container(start: ServerStart, secrets: _Secrets) -> ContainerDraft | None:
+    if start.container is None:
+        return None
+    image = _open(secrets, "the image", start.container.image)
+    hidden = [n for n, v in start.env.items() if is_secret(n) or secrets.within(v) or UNRESOLVED in v]
+    passed = [name for name in dict.fromkeys([*start.container.passed, *hidden]) if not secrets.within(name)]
+    return draft_container(replace(start.container, image=image), passed, secrets.within)
 
 
 def _start_notes(start: ServerStart, reading: Reading) -> list[str]:
     notes = []
     if start.container:
-        notes.append(
-            "the server will run as a process of this machine, not in the container (a container launcher is"
-            " planned): `server` must be a program here"
-        )
         notes += [
-            f"{name} came from the caller's environment: the server gets it if it is set where tuner runs"
+            f"{name} comes from the caller's environment (pass_env): set it where tuner runs"
             for name in start.container.passed
         ]
     if start.prefix:
@@ -220,17 +238,6 @@ def _prefix_note(prefix: Sequence[str]) -> str:
     return f"the command runs under `{written}`: tuner starts the server without it"
 
 
-def _container_lines(container: Container | None, secrets: _Secrets) -> list[str]:
-    if container is None:
-        return []
-    lines = [f"image {container.image.replace(UNRESOLVED, '')}"]
-    for name, value in container.options:
-        written = f"{'-' if len(name) == 1 else '--'}{name} {value}".replace(UNRESOLVED, "").rstrip()
-        hidden = is_secret(name) or is_secret(value.partition("=")[0]) or secrets.within(written)
-        lines.append(f"--{name} (a secret, left out)" if hidden else written)
-    return [line for line in lines if not secrets.within(line)]
-
-
 @dataclass(frozen=True, slots=True)
 class _Paths:
     """Paths inside a container, and where its volumes have them on this machine."""
@@ -245,7 +252,9 @@ class _Paths:
             usable = inside and here.startswith(("/", "~", ".")) and UNRESOLVED not in here
             if usable and (path == inside or path.startswith(f"{inside}/")):
                 moved = here + path.removeprefix(inside)
-                self._note(f"{path} in the container is {moved} here, by its volume")
+                self._note(
+                    f"{path} in the container is {moved} here, by its volume; it is mounted at its own path"
+                )
                 return moved
         if self.container and re.match(r"/\w", path):
             self._note(

@@ -13,6 +13,7 @@ COMMANDS = {"sglang": "sglang", "vllm": "vllm"}  # each followed by `serve`
 SCRIPTS = {"sglang/launch_server.py": "sglang", "openai/api_server.py": "vllm"}
 IMAGES = {"sglang": "sglang", "vllm": "vllm", "llama.cpp": "llamacpp", "llama-cpp": "llamacpp"}
 SERVERS = {"sglang": "python3", "vllm": "python3", "llamacpp": "llama-server"}
+IN_IMAGE = {"llamacpp": "/app/llama-server"}  # where an engine's own image has it, if on no path
 CONTAINER_TOOLS = ("docker", "podman", "nerdctl")
 SHELLS = ("sh", "bash", "zsh")
 SAID_ONLY = ("echo", "printf", "grep", "pgrep", "pkill", "pip", "pip3")  # name a server, start none
@@ -33,7 +34,6 @@ class Container:
     options: tuple[tuple[str, str], ...]  # (name without dashes, value or nothing), variables left out
     mounts: Mapping[str, str]  # folder inside -> folder of this machine
     passed: tuple[str, ...]  # variables that come from the caller's environment
-    gpus: str | None  # device list, None for all or not said
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,10 +103,8 @@ def _nothing_found(commands: Sequence[Sequence[str]]) -> str:
     if not commands:
         return f"the command is empty: expected {known}"
     program = next((word for word in commands[-1] if assignment(word) is None), commands[-1][0])
-    name = PurePosixPath(program).name
-    runs = (
-        f"the command runs {name!r}: " if re.fullmatch(r"[\w.+-]+", name) else ""
-    )  # else it may tell a secret
+    name = PurePosixPath(program).name  # anything but a plain word may tell a secret
+    runs = f"the command runs {name!r}: " if re.fullmatch(r"[\w.+-]+", name) else ""
     return (
         f"no start of a known engine found, {runs}expected {known} (a compose file or manifest is not read)"
     )
@@ -184,7 +182,6 @@ def _container(program: str, rest: Sequence[str], variables: Mapping[str, str]) 
             options=tuple(pair for pair in options if not _is_of_no_use(*pair)),
             mounts=dict(filter(None, (_mount(name, value) for name, value in options))),
             passed=tuple(name for name in given if "=" not in name),
-            gpus=next(filter(None, (_devices(name, value) for name, value in options)), None),
         ),
     )
 
@@ -204,7 +201,7 @@ def _image_start(image: str, command: Sequence[str]) -> ServerStart:
     if engine is None:
         raise UsageError(f"the container of {_shown(image)} starts no known engine: name its server command")
     words = command[1:] if command[:1] == ["serve"] else command
-    return ServerStart(engine, SERVERS[engine], tuple(words), {})
+    return ServerStart(engine, IN_IMAGE.get(engine, SERVERS[engine]), tuple(words), {})
 
 
 def _container_options(words: Sequence[str]) -> tuple[list[tuple[str, str]], str, Sequence[str]]:
@@ -237,10 +234,3 @@ def _mount(name: str, value: str) -> tuple[str, str] | None:
         inside = next((fields[key] for key in ("target", "destination", "dst") if key in fields), "")
         return (inside.rstrip("/"), source.rstrip("/")) if source and inside else None
     return None
-
-
-def _devices(name: str, value: str) -> str | None:
-    """The device list of `--gpus '"device=0,1"'`."""
-    if name != "gpus" or "device=" not in value:
-        return None
-    return value.strip("\"'").partition("device=")[2].strip("\"'")

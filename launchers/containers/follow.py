@@ -47,10 +47,11 @@ class LogFollower:
         self._quit.set()
 
     def _follow(self) -> None:
+        ended = self._is_over()
         while not self._quit.is_set():
-            ended = self._is_over()
             if self._copied() and ended:
                 return
+            ended = self._is_over()  # asked at once: a daemon that was killed does not answer now
             if not ended:
                 self._quit.wait(RETRY_S)
 

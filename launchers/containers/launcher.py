@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 GRACE_S = 5  # between SIGTERM and SIGKILL
 LAST_LINES_S = 10.0  # for the log of a container that has ended
 DAEMON_BACK_S = 30.0  # for a daemon that is being restarted
+DAEMON_LEAVES_S = 3.0  # between the end of its containers and its own
+STOPPED = (0, -signal.SIGTERM, -signal.SIGKILL)  # how a server ends that was told to
 SIGNALS = {int(number) for number in signal.valid_signals()}
 
 
@@ -44,7 +46,8 @@ class ContainerEndpoint:
         self._tool = tool
         self._container = container
         self._state: Mapping[str, Any] = {}  # as last seen
-        self._lost = False  # the daemon did not answer while the server ran
+        self._unanswered_at_s: float | None = None  # when the daemon last did not answer
+        self._ended_at_s = 0.0
         self._exit_code: int | None = None
         self._refresh()
         self._pid = int(self._state.get("Pid") or 0)  # of the container's first process, on this machine
@@ -59,6 +62,7 @@ class ContainerEndpoint:
     def exit_code(self) -> int | None:
         if self._exit_code is None and not self._is_seen_alive() and self._is_over():
             self._log.join(LAST_LINES_S)
+            self._ended_at_s = time.monotonic()
             self._exit_code = self._code()
         return self._exit_code
 
@@ -70,11 +74,7 @@ class ContainerEndpoint:
 
     def _is_over(self) -> bool:
         """Whether the server has ended; a daemon that does not answer takes its containers along."""
-        if self._refresh():
-            self._lost = self._lost and not self._is_running()
-            return not self._is_running()
-        self._lost = True
-        return not self._is_seen_alive()
+        return not self._is_running() if self._refresh() else not self._is_seen_alive()
 
     def _is_running(self) -> bool:
         return self._state.get("Status") in ("created", "running", "paused", "restarting")
@@ -88,6 +88,7 @@ class ContainerEndpoint:
         except NotFound:  # removed by somebody
             self._state = {**self._state, "Status": "removed", "ExitCode": 128 + signal.SIGKILL}
         except daemon_errors():
+            self._unanswered_at_s = time.monotonic()
             return False
         else:
             self._state = self._container.attrs["State"]
@@ -151,12 +152,24 @@ class ContainerEndpoint:
         )
 
     def ended_from_outside(self) -> str | None:
-        if not self._lost or self._exit_code is None:
+        if self._exit_code not in STOPPED or not (self._had_outage() or self._daemon_goes_away()):
             return None
         return (
             f"{self._tool}'s daemon went away while the server ran, and its containers with it"
             " (it was stopped or restarted; with live-restore they would go on)"
         )
+
+    def _had_outage(self) -> bool:
+        """A daemon that was killed ends its containers when it is back."""
+        return self._unanswered_at_s is not None and self._ended_at_s - self._unanswered_at_s < DAEMON_BACK_S
+
+    def _daemon_goes_away(self) -> bool:
+        """A daemon that is being stopped first ends its containers, and answers a moment longer."""
+        for _ in range(round(DAEMON_LEAVES_S / 0.1)):
+            if not self._refresh():
+                return True
+            time.sleep(0.1)
+        return False
 
     def end(self) -> None:
         """Stop and remove the container, also a paused one; a daemon that restarts is waited for."""

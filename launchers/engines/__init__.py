@@ -11,10 +11,7 @@ from launchers.place import Places, on_this_machine
 from results.secrets import masked
 
 # Folders that are a container's own.
-SYSTEM = [
-    (),
-    *((name,) for name in ("bin", "dev", "etc", "lib", "lib64", "proc", "run", "sbin", "sys", "usr")),
-]
+SYSTEM = ("", "bin", "dev", "etc", "lib", "lib64", "proc", "run", "sbin", "sys", "usr")
 
 
 def engine_named(
@@ -65,7 +62,7 @@ def files_read(argv: Sequence[str], served: Served) -> tuple[Path, ...]:
     """
     models = [Path(path) for path in (served.model, served.draft) if path and Path(path).is_absolute()]
     words = [Path(word.partition("=")[2] or word) for word in argv[1:]]
-    named = [path for path in words if path.is_absolute() and path.parts[1:2] not in SYSTEM]
+    named = [path for path in words if path.is_absolute() and "".join(path.parts[1:2]) not in SYSTEM]
     return tuple(dict.fromkeys([*models, *filter(_exists, named)]))
 
 

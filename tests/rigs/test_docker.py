@@ -1,12 +1,15 @@
 """Servers in real containers: how they end, what they log, what they see, and that none is left."""
 
+import shlex
 import signal
+import subprocess
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from launchers.containers.command import create_arguments, docker_run_words
 from launchers.containers.daemon import connect
 from launchers.containers.image import Image, ensure_image
 from launchers.containers.launcher import ContainerEndpoint, DockerLauncher
@@ -16,6 +19,7 @@ from launchers.port import free_port, is_free
 from results.errors import UsageError
 from tests.contracts.launcher_contract import LauncherContract
 from tests.rigs.needed import needed_image
+from tests.rigs.registry import registry
 from tests.waiting import wait_for
 
 pytestmark = [pytest.mark.rig, pytest.mark.timeout(300)]
@@ -222,6 +226,47 @@ def test_missing_image_and_refused_options_are_one_sentence(containers: Containe
         containers.launcher(network="no-such-net").start(containers.launch(SLEEP)).__enter__()
 
 
+def test_the_command_line_makes_the_same_container(containers: Containers, tmp_path: Path) -> None:
+    """What an operator pastes, through Docker's own command line, against what the SDK was given."""
+    options = containers.options(
+        network="bridge",
+        volumes=(f"{tmp_path}:/data:rw", "tuner-test-volume:/named"),
+        user="1000:1000",
+        memory="1.5g",
+        cpus=0.5,
+        cpuset="0",
+        shm_size="128m",
+        ulimits={"nofile": "512:1024"},
+        options={"cap_add": ["CAP_SYS_NICE"], "tmpfs": {"/scratch": ""}, "pids_limit": 99, "hostname": "h"},
+    )
+    launch = containers.launch(SLEEP, env={"A": "1 2", "FROM_IMAGE": None})
+    words = docker_run_words(options, launch, set_by_image={"FROM_IMAGE"})
+    pasted = shlex.join(["docker", "create", *words[3:]])
+    made_id = subprocess.run(pasted, shell=True, check=True, capture_output=True, text=True).stdout.strip()
+    arguments = create_arguments(options, launch, {}, set_by_image={"FROM_IMAGE"})
+    ours = containers.client.containers.create(**arguments)
+    theirs = containers.client.containers.get(made_id)
+    try:
+        pairs = {key: (_made(ours).get(key), _made(theirs).get(key)) for key in _made(ours) | _made(theirs)}
+        assert {key: pair for key, pair in pairs.items() if pair[0] != pair[1]} == {}
+    finally:
+        ours.remove(v=True)
+        theirs.remove(v=True)
+        containers.client.volumes.get("tuner-test-volume").remove()
+
+
+def _made(container: Any) -> dict[str, Any]:
+    """All that decides how it runs; the SDK also lists the targets of mounts as Volumes."""
+    container.reload()
+    host, config = dict(container.attrs["HostConfig"]), dict(container.attrs["Config"])
+    host["Binds"] = sorted(host["Binds"])
+    for name in ("ConsoleSize", "RestartPolicy"):  # none of them means none
+        host.pop(name, None)
+    for name in ("AttachStdout", "AttachStderr", "Volumes"):
+        config.pop(name, None)
+    return {k: v for k, v in {**host, **config}.items() if v}
+
+
 # The image as a Place
 
 
@@ -264,3 +309,23 @@ def test_a_conversation_answers_line_by_line(containers: Containers) -> None:
     assert slow.errors() == "no answer (exit code 137)"
     slow.end()
     assert not containers.client.containers.list(all=True, filters={"label": "tuner.run=asking"})
+
+
+def test_a_missing_image_is_pulled_with_progress_and_known_by_its_digest(
+    client: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("launchers.containers.image.PROGRESS_PERIOD_S", 0.05)
+    told: list[str] = []
+    with registry() as address:
+        name = f"{address}/some/engine:v1"
+        digest = ensure_image(client, name, told.append)
+        assert ensure_image(client, name, told.append) == digest
+        options = ContainerOptions(name, ulimits={})
+        assert Image(client, name, digest, options).shown == digest
+        client.images.remove(name)
+    assert digest.startswith(f"{address}/some/engine@sha256:")
+    assert told[0] == f"pulling {name}"
+    assert any("of 0.00 GB" in line for line in told[1:-1])
+    assert told[-1].endswith("1 layers done")
+    with pytest.raises(UsageError, match=r"is not on this machine and cannot be pulled: .*refused"):
+        ensure_image(client, name)

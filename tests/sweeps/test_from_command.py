@@ -44,6 +44,7 @@ class Case:
     args: Mapping[str, KnobValue] = field(default_factory=dict)
     env: Mapping[str, str] = field(default_factory=dict)
     space: Mapping[str, Any] = field(default_factory=dict)
+    container: Mapping[str, Any] | None = None
 
 
 NGRAM: dict[str, Any] = {"NGRAM": None}
@@ -130,8 +131,16 @@ CASES = [
         "  python3 -m sglang.launch_server --model-path /models/llama --host 0.0.0.0 --port 30000\n",
         "sglang",
         "/home/me/models/llama",
-        env={"NCCL_ALGO": "Ring", "CUDA_VISIBLE_DEVICES": "0,1"},
+        env={"NCCL_ALGO": "Ring"},
         space=NGRAM,
+        container={
+            "image": "lmsysorg/sglang:latest",
+            "gpus": [0, 1],
+            "ipc": "host",
+            "shm_size": "32g",
+            "volumes": ["/home/me/models:/models:ro"],
+            "pass_env": ["WANDB_API_KEY", "HF_TOKEN"],
+        },
     ),
     Case(
         "sglang in docker, in a shell",
@@ -141,6 +150,7 @@ CASES = [
         "m",
         args={"tensor-parallel-size": 2},
         space=NGRAM,
+        container={"image": "IMG:1", "gpus": "all"},
     ),
     Case(
         "vllm serve, ngram",
@@ -227,6 +237,14 @@ CASES = [
         "mistralai/Mistral-7B-v0.1",
         args={"tensor-parallel-size": 2},
         space={"ngram": None},
+        container={
+            "image": "vllm/vllm-openai:latest",
+            "gpus": "all",
+            "ipc": "host",
+            "volumes": ["/home/me/.cache/huggingface:/root/.cache/huggingface:rw"],
+            "pass_env": ["HUGGING_FACE_HUB_TOKEN"],
+            "options": {"runtime": "nvidia"},
+        },
     ),
     Case(
         "vllm in podman, entrypoint of its own, bind mount, attached short options",
@@ -236,9 +254,38 @@ CASES = [
         " --model /w/m --lora-path /w/l",
         "vllm",
         "/data/m",
-        args={"lora-path": "/data/l"},
+        args={"lora-path": "/w/l"},
         env={"VLLM_USE_V1": "1"},
         space={"ngram": None},
+        container={"image": "docker.io/vllm/vllm-openai:v0.32.0", "volumes": ["/data:/w:rw"]},
+    ),
+    Case(
+        "vllm in podman, every option that a key says",
+        "podman run --device nvidia.com/gpu=0 --device nvidia.com/gpu=GPU-1 --net mine -u 1000:1000 -m 64g"
+        " --cpus 7.5 --cpuset-cpus 0-7 --privileged --ulimit memlock=-1 --ulimit nofile=512:1024"
+        " --mount type=bind,src=/d,dst=/d,readonly -v cache:/root/.cache --cap-add A --cap-add B"
+        " --sysctl a.b=1 --init=false --device /dev/infiniband vllm/vllm-openai serve m",
+        "vllm",
+        "m",
+        space={"ngram": None},
+        container={
+            "image": "vllm/vllm-openai",
+            "gpus": [0, "GPU-1"],
+            "ulimits": {"memlock": -1, "nofile": "512:1024"},
+            "network": "mine",
+            "volumes": ["/d:/d:ro", "cache:/root/.cache:rw"],
+            "user": "1000:1000",
+            "memory": "64g",
+            "cpus": 7.5,
+            "cpuset": "0-7",
+            "privileged": True,
+            "options": {
+                "cap_add": ["A", "B"],
+                "sysctls": {"a.b": "1"},
+                "init": False,
+                "devices": ["/dev/infiniband"],
+            },
+        },
     ),
     Case(
         "a script: shebang, variables, defaults, comments, a venv, a log",
@@ -337,9 +384,13 @@ CASES = [
         " --spec-type ngram-simple --spec-ngram-simple-size-n 4 -t 8",
         "llamacpp",
         "/srv/models/m.gguf",
-        server="llama-server",
+        server="/app/llama-server",
         args={"threads": 8},
         space={"ngram-simple": {"size_n": [2, 3, 4, 6, 8]}, "ngram-mod": None},
+        container={
+            "image": "ghcr.io/ggml-org/llama.cpp:server-cuda",
+            "volumes": ["/srv/models:/models:rw"],
+        },
     ),
 ]
 
@@ -352,6 +403,36 @@ def test_the_sweep_of_a_command(case: Case) -> None:
     assert sweep.args == case.args
     assert sweep.env == case.env
     assert sweep.space == case.space
+    section = sweep.container and sweep.container.model_dump(exclude_unset=True)
+    assert section == case.container
+    assert sweep.launcher == ("docker" if case.container else "process")
+
+
+@pytest.mark.parametrize(
+    ("option", "line"),
+    [
+        ("-p 8000:8000", "# left out: -p 8000:8000: the port is published by the tool, on loopback only"),
+        ("--restart always", "# left out: --restart always: a server that comes back by itself"),
+        ("--env-file .env", "# left out: --env-file .env: write its variables under env"),
+        ("--shm-size $S", "# left out: --shm-size $S: its value is not in this text"),
+        ("--gpus some", "# left out: --gpus some: no key of this file says it"),
+        ("--ipc container:x", "# left out: --ipc container:x: no key"),
+        ("--network none", "# left out: --network none: no key"),
+        ("--mount type=tmpfs,dst=/x", "# left out: --mount type=tmpfs,dst=/x: no key"),
+        (f"--label t={TOKEN}", "# left out: --label (a secret)"),
+    ],
+)
+def test_what_no_key_says_is_left_as_a_comment(option: str, line: str) -> None:
+    text = file_of(f"docker run {option} vllm/vllm-openai m")
+    assert line in text
+    assert parse_sweep(text).container is not None
+
+
+def test_variables_without_a_value_come_from_where_tuner_runs() -> None:
+    sweep = sweep_of("docker run -e A=$B -e HF_TOKEN=$HF_TOKEN -e C vllm/vllm-openai m")
+    assert sweep.container is not None
+    assert sweep.container.pass_env == ["C", "A", "HF_TOKEN"]
+    assert sweep.env == {}
 
 
 @pytest.mark.parametrize(
@@ -359,8 +440,13 @@ def test_the_sweep_of_a_command(case: Case) -> None:
     [
         ("sglang serve --model m --api-key EMPTY", "--api-key holds a secret, left out"),
         (f"HF_TOKEN={TOKEN} sglang serve --model m", "HF_TOKEN is a secret, left out"),
-        ("docker run -e HF_TOKEN lmsysorg/sglang sglang serve --model m", "HF_TOKEN came from the caller's"),
-        ("docker run lmsysorg/sglang sglang serve --model m", "not in the container"),
+        ("docker run -e HF_TOKEN lmsysorg/sglang sglang serve --model m", "HF_TOKEN comes from the caller's"),
+        ("docker run lmsysorg/sglang sglang serve --model m", "container gets the host's network"),
+        ("docker run -v /m:/m lmsysorg/sglang sglang serve --model m", "volumes are writable, as in your"),
+        (
+            "docker run -v /a:/m lmsysorg/sglang sglang serve --model /m/x",
+            "/m/x in the container is /a/x here",
+        ),
         ("docker run lmsysorg/sglang sglang serve --model /m/x", "/m/x is a path inside the container"),
         ("numactl -N 0 sglang serve --model m", "`numactl -N 0`: put that before `tuner sweep`"),
         ("uv run vllm serve m", "`uv run which python` prints it"),
@@ -418,6 +504,7 @@ def test_what_cannot_be_searched_is_offered_as_a_comment() -> None:
             "starts no known",
         ),
         ("docker run --gpus all", "names no image"),
+        ("docker run $IMAGE vllm serve m", "the image $IMAGE has no value in this text"),
         ("echo vllm serve m", "no start of a known engine"),
         ("pip install vllm", "no start of a known engine"),
         ("vllm bench serve --model m", "no start of a known engine"),

@@ -17,7 +17,7 @@ command -v docker-init >/dev/null || missing+=(tini)
 command -v debootstrap >/dev/null || missing+=(debootstrap)
 if [ ${#missing[@]} -gt 0 ]; then
     apt-get update -qq
-    DEBIAN_FRONTEND=noninteractive apt-get install -qq -y --no-install-recommends "${missing[@]}" iptables
+    DEBIAN_FRONTEND=noninteractive apt-get install -qq -y --no-install-recommends "${missing[@]}" iptables iproute2
 fi
 docker info >/dev/null 2>&1 && exit 0
 folder=${TUNER_DOCKER:-/tmp/tuner-docker}
