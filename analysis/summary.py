@@ -7,6 +7,7 @@ from dataclasses import replace
 from itertools import pairwise
 from statistics import fmean
 
+from analysis.gpu_windows import merged_gpus
 from analysis.output import is_degenerate
 from analysis.statistics import quantiles, ratio
 from results.reasons import Reason
@@ -106,6 +107,8 @@ def merged_telemetry(turns: Sequence[Telemetry]) -> Telemetry:
         server_memory_bytes=max(memory, default=None),
         frequency_hz=mean([t.frequency_hz for t in turns]),
         cores=turns[0].cores,
+        gpus=merged_gpus(turns),
+        gpu_mismatch=next((t.gpu_mismatch for t in turns if t.gpu_mismatch), ""),
     )
 
 

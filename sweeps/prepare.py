@@ -4,8 +4,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from analysis.block import ENERGY
 from launchers.engines import engine_named, launcher_for
 from launchers.engines.engine import Engine, Served
+from launchers.nvml import driver, installed_gpus, tells_energy
 from results.environment import fingerprint, short_hash
 from results.errors import UsageError
 from results.records import Phase
@@ -40,7 +42,7 @@ class Plan:
         from importlib.metadata import version
 
         return {
-            "host": asdict(fingerprint(version("tuner"), self.engine.version())),
+            "host": asdict(fingerprint(version("tuner"), self.engine.version(), gpus=installed_gpus())),
             "served": self.engine.identity(self.served),
             "load": short_hash([repr(pace) for pace in self.paces]),
             "prompts": {phase: _hash(by_class) for phase, by_class in self.prompts.items()},
@@ -72,6 +74,7 @@ def _hash(prompts: PromptsByClass) -> str:
 def prepare(sweep: Sweep) -> Plan:
     """Resolve a sweep. Raises UsageError for whatever cannot work, before anything is started."""
     paces = [parse_pace(spec) for spec in sweep.load]
+    _check_energy(sweep)
     engine = engine_named(sweep.engine, sweep.server)
     served = engine.resolve(sweep.model, sweep.draft, sweep.args, sweep.env)
     rules = Rules(ignored=sweep.ignore_rules, allow_lossy=sweep.allow_lossy)
@@ -146,6 +149,18 @@ def _check_enough(tuning: PromptsByClass, validation: PromptsByClass, count: int
                     f"workload: class {workload_class} has {len(available)} prompts in each half, fewer than"
                     f" prompts_per_class{times} ({count}): add prompts or lower prompts_per_class"
                 )
+
+
+def _check_energy(sweep: Sweep) -> None:
+    if sweep.objective != ENERGY or tells_energy():
+        return
+    found = driver()
+    seen = f"the driver does not tell it of {found.devices[0].name}" if found.devices else "there is no GPU"
+    why = f" ({found.absent})" if found.absent else ""
+    raise UsageError(
+        f"objective: {ENERGY} needs GPUs that tell their energy or power, and {seen}{why}:"
+        " choose tokens_per_s, ttft_p50_s, tpot_p50_s or end_to_end_p50_s"
+    )
 
 
 def _check_paces(sweep: Sweep, paces: Sequence[Pace]) -> None:
