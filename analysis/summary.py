@@ -87,8 +87,8 @@ def _later(request: Request, offset_s: float) -> Request:
 
 def merged_telemetry(turns: Sequence[Telemetry]) -> Telemetry:
     """One window of several: figures averaged by wall time, memory at its peak; unknown if any is."""
-    if len(turns) == 1:
-        return turns[0]
+    if len(turns) < 2:
+        return turns[0] if turns else Telemetry(0.0)
     wall_s = sum(t.wall_s for t in turns)
 
     def mean(figures: Sequence[float | None]) -> float | None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from analysis.answer import Answer, Tone, answer, command_title
 from analysis.findings import best_verdict, failed, reason_of, search_estimate
+from analysis.hardware import in_short
 from analysis.report_input import ReportInput
 from analysis.words import clean, count, one_line, percent, times, times_with_interval
 from results.records import BASELINE, Effect, Trial, Verdict, VerdictKind
@@ -97,6 +98,8 @@ def _facts(report: ReportInput, best: Verdict | None) -> "list[tuple[str, Text]]
     """What else is known of the best, and what makes the others invalid, as (name, text)."""
     facts = _facts_of(best) if best is not None else []
     invalid = [v for v in report.verdicts if v.kind is VerdictKind.INVALID]
+    if best is not None and (short := in_short(report)):
+        facts.append(("Hardware", _text(short)))
     return [*facts, *(("Invalid", _text(f"{v.point.label}: {one_line(v.why)}", _CAUTION)) for v in invalid)]
 
 

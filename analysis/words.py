@@ -174,7 +174,7 @@ REMEDIES = {
     Reason.HOST_PRESSURE: "Stop the other load and run the same command again.",
     Reason.CLIENT_OVERHEAD: "Ask for fewer requests at a time, or drive the load from a larger machine.",
     Reason.THROTTLED: "Cool the card or lower its power limit for both arms, and run the same command again.",
-    Reason.FOREIGN_PROCESS: "End that process, or give the server other GPUs, and run the same command again.",
+    Reason.FOREIGN_PROCESS: "End that process or give the server other GPUs; then run the command again.",
     Reason.GPU_LOST: "Reset the GPU or start the machine anew; dmesg tells the XID.",
     Reason.GPU_ERROR: "Look it up in NVIDIA's list of XIDs; a card with memory errors is to be replaced.",
     Reason.ENERGY_UNKNOWN: "Choose another objective, or GPUs whose driver tells power.",
@@ -250,7 +250,7 @@ _DEFINITIONS = {
     ),
     "Energy per token": (
         "Energy of the server's GPUs over the whole window, by their own counter where they have one, "
-        "divided by all output tokens of that window. Not in it: CPU, memory, fans and power supply of the host."
+        "divided by all output tokens of that window. CPU, memory and fans of the host are not in it."
     ),
     "Identical outputs": (
         "Share of prompts with the same text as the baseline's at temperature 0. The control compares the "

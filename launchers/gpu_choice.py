@@ -132,10 +132,10 @@ def _stray(actual: Sequence[str], visible: Visible) -> str:
     stray = [uuid for uuid in actual if uuid not in visible.uuids]
     if not stray:
         return ""
-    said = _list(visible.uuids)
     remedy = " ".join(f"{name}={value}" for name, value in pinned(actual).items())
     return (
-        f"{GPU_MISMATCH}: its environment leaves {said} to the server, which is on {_list(actual)} ({remedy})"
+        f"{GPU_MISMATCH}: the environment leaves {_list(visible.uuids)} to the server, which is on"
+        f" {_list(actual)} (to pin it: {remedy})"
     )
 
 

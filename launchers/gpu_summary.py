@@ -101,4 +101,4 @@ def _mean(values: Iterable[float | None]) -> float | None:
 
 def shown_refusals(seen: GpuTelemetry, refused: Mapping[str, Refusal]) -> dict[str, str]:
     """The refusals of fields that have no figure at all."""
-    return {name: r.name for name, r in refused.items() if getattr(seen, name, None) in (None, ())}
+    return {name: r.name for name, r in refused.items() if getattr(seen, name, None) in (None, (), {})}

@@ -187,7 +187,7 @@ class Driver:
 def driver() -> Driver:
     """Opened once and kept for the life of the process: opening may take a second."""
     try:
-        import pynvml  # type: ignore[import-untyped,unused-ignore]
+        import pynvml
     except ImportError:
         return Driver(absent="nvidia-ml-py is not installed")
     nvml: Any = pynvml

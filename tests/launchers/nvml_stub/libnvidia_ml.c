@@ -163,6 +163,9 @@ int nvmlDeviceGetPowerManagementDefaultLimit(Gpu *gpu, unsigned *to) { return na
 int nvmlDeviceGetClockInfo(Gpu *gpu, unsigned kind, unsigned *to) { return narrow(gpu, kind == 2 ? MEMORY : SM, to); }
 int nvmlDeviceGetMaxClockInfo(Gpu *gpu, unsigned kind, unsigned *to) { return narrow(gpu, kind == 2 ? MAX_MEMORY : MAX_SM, to); }
 int nvmlDeviceGetTemperature(Gpu *gpu, unsigned sensor, unsigned *to) { (void)sensor; return narrow(gpu, TEMPERATURE, to); }
+#ifdef BEFORE_535
+#define nvmlDeviceGetCurrentClocksEventReasons nvmlDeviceGetCurrentClocksThrottleReasons
+#endif
 int nvmlDeviceGetCurrentClocksEventReasons(Gpu *gpu, unsigned long long *to) { return number(gpu, REASONS, to); }
 int nvmlDeviceGetTotalEnergyConsumption(Gpu *gpu, unsigned long long *to) {
     int code = number(gpu, ENERGY, to);
@@ -218,7 +221,9 @@ int nvmlEventSetCreate(Gpu ***to) { *to = calloc(1, sizeof(Gpu *)); return SUCCE
 int nvmlEventSetFree(Gpu **set) { free(set); return SUCCESS; }
 int nvmlDeviceRegisterEvents(Gpu *gpu, unsigned long long types, Gpu **set) {
     if (types != 8) return INVALID_ARGUMENT;
-    if (!gpu->given[XID]) return NOT_SUPPORTED;
+    unsigned unused;
+    int code = narrow(gpu, XID, &unused);
+    if (code) return code;
     *set = gpu;
     return SUCCESS;
 }
