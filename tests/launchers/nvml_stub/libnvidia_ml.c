@@ -5,7 +5,7 @@
  *   gpu KEY=VALUE KEY=VALUE ...   one GPU, in NVML's order; see `key_names` for the keys
  * A value !N makes that call return error N; a key that is not there returns NOT_SUPPORTED (3). Keys:
  *   processes=PID:BYTES[,PID:BYTES]  lost_after=N   the GPU is lost (15) from the Nth reading of its power on
- *   xid=N  one event of this kind                   mig=UUID[,UUID]  MIG is on, with these instances
+ *   xid=N  one event for each set                   mig=UUID[,UUID]  MIG is on, with these instances
  * energy_mj grows with power_mw and the clock unless energy_still=1; pcie_tx and pcie_rx by a million bytes a reading.
  */
 #include <stdio.h>
@@ -33,7 +33,7 @@ typedef struct Gpu {
     int given[KEYS], error[KEYS];
     unsigned long long value[KEYS];
     Process processes[MAX_PROCESSES];
-    int process_count, process_error, power_readings, xid_waits;
+    int process_count, process_error, power_readings;
     struct Gpu *mig[MAX_MIG];
     int mig_count;
 } Gpu;
@@ -217,19 +217,20 @@ int nvmlDeviceGetMigDeviceHandleByIndex(Gpu *gpu, unsigned index, Gpu **to) {
 }
 
 typedef struct { Gpu *gpu; unsigned long long type, data; unsigned instance, compute; } Event;
-int nvmlEventSetCreate(Gpu ***to) { *to = calloc(1, sizeof(Gpu *)); return SUCCESS; } /* an event set holds one GPU */
-int nvmlEventSetFree(Gpu **set) { free(set); return SUCCESS; }
-int nvmlDeviceRegisterEvents(Gpu *gpu, unsigned long long types, Gpu **set) {
+typedef struct { Gpu *gpu; int taken; } EventSet;
+int nvmlEventSetCreate(EventSet **to) { *to = calloc(1, sizeof(EventSet)); return SUCCESS; }
+int nvmlEventSetFree(EventSet *set) { free(set); return SUCCESS; }
+int nvmlDeviceRegisterEvents(Gpu *gpu, unsigned long long types, EventSet *set) {
     if (types != 8) return INVALID_ARGUMENT;
     unsigned unused;
     int code = narrow(gpu, XID, &unused);
     if (code) return code;
-    *set = gpu;
+    set->gpu = gpu;
     return SUCCESS;
 }
-int nvmlEventSetWait_v2(Gpu **set, Event *to, unsigned timeout_ms) {
+int nvmlEventSetWait_v2(EventSet *set, Event *to, unsigned timeout_ms) {
     (void)timeout_ms;
-    if (!*set || !(*set)->value[XID] || (*set)->xid_waits++) return TIMEOUT;
-    *to = (Event){*set, 8, (*set)->value[XID], 0, 0};
+    if (!set->gpu || !set->gpu->value[XID] || set->taken++) return TIMEOUT;
+    *to = (Event){set->gpu, 8, set->gpu->value[XID], 0, 0};
     return SUCCESS;
 }
