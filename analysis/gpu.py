@@ -104,53 +104,79 @@ def different_limits(runs: Sequence[ArmRun]) -> Failure | None:
 
 
 def gpu_warnings(baseline: Telemetry, candidate: Telemetry) -> tuple[str, ...]:
-    """What to know about the GPUs before believing a comparison of two arms; each GPU by its UUID."""
+    """What to know about the GPUs before believing a comparison of two arms: one sentence of each kind."""
     theirs = {gpu.uuid: gpu for gpu in baseline.gpus}
-    notes = [t.gpu_mismatch for t in (baseline, candidate) if t.gpu_mismatch]
-    for gpu in candidate.gpus:
-        before = theirs.get(gpu.uuid)
-        notes += [n for n in (_not_stock(gpu), _program_errors(gpu)) if n]
-        if before is not None:
-            notes += [n for n in (_power_cap(before, gpu), _clocks(before, gpu)) if n]
-    if theirs and candidate.gpus and theirs.keys() != {gpu.uuid for gpu in candidate.gpus}:
-        ours = ", ".join(gpu.uuid for gpu in candidate.gpus)
-        notes.append(f"the baseline ran on other GPUs: {', '.join(theirs)}; this one on {ours}")
-    return tuple(dict.fromkeys(notes))
+    pairs = [(theirs[gpu.uuid], gpu) for gpu in candidate.gpus if gpu.uuid in theirs]
+    notes = (
+        baseline.gpu_mismatch,
+        candidate.gpu_mismatch,
+        _other_gpus(baseline.gpus, candidate.gpus),
+        _not_stock(candidate.gpus),
+        _power_cap(pairs),
+        _clocks(pairs),
+        _program_errors(candidate.gpus),
+    )
+    return tuple(dict.fromkeys(note for note in notes if note))
 
 
-def _not_stock(gpu: GpuTelemetry) -> str:
-    limit, default = gpu.power_limit_w, gpu.default_power_limit_w
-    if limit is None or default is None or abs(limit - default) <= STOCK_TOLERANCE * default:
+def _other_gpus(baseline: Sequence[GpuTelemetry], candidate: Sequence[GpuTelemetry]) -> str:
+    theirs, ours = ([gpu.uuid for gpu in gpus] for gpus in (baseline, candidate))
+    if not theirs or not ours or set(theirs) == set(ours):
         return ""
-    return f"power limit of {named(gpu)} is {limit:.0f} W, not its default of {default:.0f} W"
+    return f"the baseline ran on other GPUs: {', '.join(theirs)}; this one on {', '.join(ours)}"
 
 
-def _program_errors(gpu: GpuTelemetry) -> str:
-    others = [str(xid) for xid in gpu.xids if xid not in HARDWARE_XIDS]
-    return f"{named(gpu)} reported XID {', '.join(others)}" if others else ""
+def _not_stock(gpus: Sequence[GpuTelemetry]) -> str:
+    found = [
+        f"{limit:.0f} W on {named(gpu)} (default {default:.0f} W)"
+        for gpu in gpus
+        if (limit := gpu.power_limit_w) is not None and (default := gpu.default_power_limit_w) is not None
+        if abs(limit - default) > STOCK_TOLERANCE * default
+    ]
+    return f"power limit not the default: {', '.join(found)}" if found else ""
 
 
-def _power_cap(before: GpuTelemetry, gpu: GpuTelemetry) -> str:
+def _program_errors(gpus: Sequence[GpuTelemetry]) -> str:
+    found = {gpu.uuid: [str(x) for x in gpu.xids if x not in HARDWARE_XIDS] for gpu in gpus}
+    told = [f"XID {', '.join(found[gpu.uuid])} on {named(gpu)}" for gpu in gpus if found[gpu.uuid]]
+    return f"errors of a program on the GPUs: {', '.join(told)}" if told else ""
+
+
+def _power_cap(pairs: Sequence[tuple[GpuTelemetry, GpuTelemetry]]) -> str:
     """A card at its power limit is how many cards run: no fault, also where one arm alone reaches it.
 
     That arm asks for more power, and would do so again: a rerun changes nothing, and the answer is right
-    for this limit. But it may not be the answer under another one.
+    for this limit. But it may not be the answer under another one. Said of the GPU where it differs most.
     """
-    theirs, ours = before.throttled.get(POWER_CAP, 0.0), gpu.throttled.get(POWER_CAP, 0.0)
-    if max(theirs, ours) < NOTABLE_CAP_SHARE:
+    shares = [
+        (before.throttled.get(POWER_CAP, 0.0), gpu.throttled.get(POWER_CAP, 0.0), named(gpu))
+        for before, gpu in pairs
+    ]
+    capped = [share for share in shares if max(share[:2]) >= NOTABLE_CAP_SHARE]
+    if not capped:
         return ""
-    seen = f"{named(gpu)} at its power limit: {theirs:.0%} of the baseline's samples, {ours:.0%} here"
+    theirs, ours, name = max(capped, key=lambda share: (abs(share[0] - share[1]), max(share[:2])))
+    seen = (
+        f"at the power limit: {len(capped)} of {len(pairs)} GPUs; {name} in {theirs:.0%} of the baseline's"
+        f" samples, in {ours:.0%} here"
+    )
     if abs(theirs - ours) <= ONE_SIDED_CAP_SHARE:
         return seen
     return f"{seen}: the limit weighs on one of them, so the result holds for this power limit only"
 
 
-def _clocks(before: GpuTelemetry, gpu: GpuTelemetry) -> str:
-    theirs, ours = before.sm_clock_hz, gpu.sm_clock_hz
-    if not theirs or not ours or abs(ours / theirs - 1) <= MAX_CLOCK_GAP:
+def _clocks(pairs: Sequence[tuple[GpuTelemetry, GpuTelemetry]]) -> str:
+    """Of the GPU whose clock differs most."""
+    known = [
+        (before.sm_clock_hz, gpu.sm_clock_hz, named(gpu))
+        for before, gpu in pairs
+        if before.sm_clock_hz and gpu.sm_clock_hz
+    ]
+    theirs, ours, name = max(known, key=lambda clock: abs(clock[1] / clock[0] - 1), default=(1.0, 1.0, ""))
+    if abs(ours / theirs - 1) <= MAX_CLOCK_GAP:
         return ""
     return (
-        f"mean SM clock of {named(gpu)}: {theirs / 1e6:.0f} MHz for the baseline, {ours / 1e6:.0f} MHz here"
+        f"mean SM clock of {name}: {theirs / 1e6:.0f} MHz for the baseline, {ours / 1e6:.0f} MHz here"
         f" ({ours / theirs - 1:+.0%})"
     )
 

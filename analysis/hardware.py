@@ -34,11 +34,16 @@ def has_gpus(report: ReportInput) -> bool:
 
 
 def cautions(report: ReportInput) -> tuple[str, ...]:
-    """What to know about the GPUs of the subject and the baseline."""
-    points, subject = measured_points(report), findings.subject(report)
-    if len(points) < 2 or subject is None or subject.key == points[0].key:
+    """What to know about the GPUs of the subject and the baseline, unless its verdict says so already."""
+    points, subject, verdict = (
+        measured_points(report),
+        findings.subject(report),
+        findings.best_verdict(report),
+    )
+    if len(points) < 2 or subject is None:
         return ()
-    return gpu_warnings(telemetry(points[0], report), telemetry(subject, report))
+    notes = gpu_warnings(telemetry(points[0], report), telemetry(subject, report))
+    return tuple(note for note in notes if verdict is None or note not in verdict.warnings)
 
 
 def in_short(report: ReportInput) -> str:

@@ -10,10 +10,11 @@ import argparse
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 from launchers.gpu import GpuWindow
+from launchers.gpu_choice import pinned
 from launchers.gpu_summary import mean_power_w
 from launchers.nvml import driver, installed_gpus
 from results.records import GpuSample, GpuTelemetry
@@ -49,8 +50,8 @@ def _products(python: str) -> Iterator[subprocess.Popen[str] | None]:
         work.wait()
 
 
-def _watch(seconds: float, pids: Sequence[int]) -> None:
-    window = GpuWindow(lambda: pids, {})
+def _watch(seconds: float, pids: Sequence[int], environment: Mapping[str, str]) -> None:
+    window = GpuWindow(lambda: pids, environment)
     with window:
         cpu_s = time.process_time()
         time.sleep(seconds)
@@ -86,9 +87,9 @@ def main() -> int:
         print(f"  {gpu}")
     with _products(asked.python) as work:
         if work is not None:
-            _watch(asked.seconds, [work.pid])
-    print("\nbeside nothing")
-    _watch(asked.seconds, [])
+            _watch(asked.seconds, [work.pid], {})
+    print("\nbeside nothing: idle on purpose, so the mismatch is right")
+    _watch(asked.seconds, [], pinned([gpu.uuid for gpu in found.devices]))
     return 0
 
 

@@ -123,8 +123,12 @@ CAPPED = replace(HEALTHY, throttled={"sw_power_cap": 0.6})
     ("theirs", "ours", "said"),
     [
         (HEALTHY, HEALTHY, ()),
-        (CAPPED, CAPPED, ("at its power limit: 60% of the baseline's samples, 60% here",)),
-        (HEALTHY, CAPPED, ("0% of the baseline's samples, 60% here: the limit weighs on one of them",)),
+        (
+            CAPPED,
+            CAPPED,
+            ("1 of 1 GPUs; RTX 4090 GPU-aaaa1111 in 60% of the baseline's samples, in 60% here",),
+        ),
+        (HEALTHY, CAPPED, ("in 0% of the baseline's samples, in 60% here: the limit weighs on one of them",)),
         (HEALTHY, replace(HEALTHY, sm_clock_hz=2.44e9), ()),
         (
             HEALTHY,
@@ -135,9 +139,13 @@ CAPPED = replace(HEALTHY, throttled={"sw_power_cap": 0.6})
         (
             replace(HEALTHY, power_limit_w=300.0),
             replace(HEALTHY, power_limit_w=300.0),
-            ("power limit of RTX 4090 GPU-aaaa1111 is 300 W, not its default of 450 W",),
+            ("power limit not the default: 300 W on RTX 4090 GPU-aaaa1111 (default 450 W)",),
         ),
-        (HEALTHY, replace(HEALTHY, xids=(31,)), ("reported XID 31",)),
+        (
+            HEALTHY,
+            replace(HEALTHY, xids=(31,)),
+            ("errors of a program on the GPUs: XID 31 on RTX 4090 GPU-aaaa1111",),
+        ),
         (HEALTHY, replace(HEALTHY, uuid="GPU-bbbb"), ("the baseline ran on other GPUs: GPU-aaaa1111-2222",)),
     ],
 )

@@ -177,4 +177,4 @@ def test_a_verdict_carries_the_warnings_of_its_gpus_once() -> None:
         for b in made
     ]
     (verdict,) = conclude(made, [FAST], looks=[4])
-    assert verdict.warnings == ("power limit of A GPU-aaaa1111 is 300 W, not its default of 450 W",)
+    assert verdict.warnings == ("power limit not the default: 300 W on A GPU-aaaa1111 (default 450 W)",)
