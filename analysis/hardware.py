@@ -55,9 +55,10 @@ def in_short(report: ReportInput) -> str:
     seen = telemetry(point, report)
     if seen.gpus:
         return f"{_gpus_in_short(seen.gpus)}; {_energy_in_short(point, points[0], report)}"
-    cores = "" if seen.server_cores is None else f"; the server kept {seen.server_cores:.2f} cores busy"
-    of = f" of {seen.cores}" if cores and seen.cores else ""
-    return f"no GPU{cores}{of}"
+    if seen.server_cores is None:
+        return "no GPU"
+    of = f" of {seen.cores}" if seen.cores else ""
+    return f"no GPU; the server kept {seen.server_cores:.2f}{of} cores busy"
 
 
 def _gpus_in_short(found: Sequence[GpuTelemetry]) -> str:
@@ -71,8 +72,8 @@ def _energy_in_short(point: Point, reference: Point, report: ReportInput) -> str
     ours, theirs = (joules_per_token(findings.windows(p, report.blocks)) for p in (point, reference))
     if not ours:
         return "energy unknown"
-    compared = "" if not theirs or point == reference else f", baseline {theirs:.3g} J"
-    return f"{ours:.3g} J per token{compared}"
+    compared = "" if not theirs or point == reference else f", baseline {_digits(theirs)} J"
+    return f"{_digits(ours)} J per token{compared}"
 
 
 def figures(report: ReportInput) -> list[dict[str, object]]:
@@ -177,11 +178,16 @@ def _energy_row(
     gain = f"{reference / joules:.2f}x the tokens per joule" if joules and reference else words.UNKNOWN
     return (
         Entry(point.label, code=True),
-        Entry(f"{joules:.3g} J" if joules else words.UNKNOWN, joules),
-        Entry(f"{1 / joules:.3g}" if joules else words.UNKNOWN, 1 / joules if joules else None),
+        Entry(f"{_digits(joules)} J" if joules else words.UNKNOWN, joules),
+        Entry(_digits(1 / joules) if joules else words.UNKNOWN, 1 / joules if joules else None),
         Entry(gain),
         Entry(", ".join(sources)),
     )
+
+
+def _digits(number: float) -> str:
+    """Three digits that count, `1.50`."""
+    return f"{number:#.3g}".rstrip(".")
 
 
 def host(report: ReportInput) -> Table:

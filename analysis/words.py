@@ -101,6 +101,11 @@ def than_baseline(objective: str) -> str:
     return f"as fast {use} as {server} ({name})"
 
 
+def signs(objective: str) -> tuple[str, str]:
+    """What is above and what below the baseline."""
+    return ("more frugal", "less frugal") if objective == ENERGY else ("faster", "slower")
+
+
 def _speedup_definition(objective: str) -> str:
     if objective == ENERGY:
         ratio = "Output tokens per joule of GPU energy of a configuration divided by those of the baseline"
