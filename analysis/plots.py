@@ -129,11 +129,8 @@ def classes(report: ReportInput) -> Figure | None:
         draw_rows(axes, rows)
 
     known = any(row.low is not None for row in rows)
-    keys = (
-        (*sign_keys(report.objective), BASELINE_KEY)
-        if known
-        else (Key("search estimate", "●", "--muted"), BASELINE_KEY)
-    )
+    marks = sign_keys(report.objective) if known else (Key("search estimate", "●", "--muted"),)
+    keys = (*marks, BASELINE_KEY)
     return _figure("class-map", "Speed-up per class", caption, paint, rows_height(rows), keys, _NARROW_LEFT)
 
 
