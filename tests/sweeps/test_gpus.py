@@ -17,12 +17,14 @@ from results.reasons import Reason
 from results.records import BASELINE, Block, GpuTelemetry, Phase, Telemetry, TrialState
 from results.store import RunFolder
 from sweeps.prepare import prepare
+from sweeps.run import claim
 from sweeps.sweep import Sweep
-from sweeps.trial import trial_of
+from sweeps.trial import BASELINE_TRIAL, trial_of
 from tests.analysis.build import CHAT, FAST, arm, block, measurement
 from tests.nvml import SERVER, STRANGER, Scripted, gpu
-from tests.sweeps.test_block import POINT, blocks
+from tests.sweeps.test_block import PATIENT, POINT, blocks
 
+UNDISTURBED = {**PATIENT, "foreign_cores": 100}  # whatever else this machine does
 ONE_CLASS = {"max_tokens": 20, "prompts_per_class": 2, "classes": ["chat"]}
 
 
@@ -33,7 +35,8 @@ def seen_by_the_driver() -> Iterator[None]:
 
 
 def run(tmp_path: Path, fault: Fault | None = None, **changes: Any) -> tuple[Block, RunFolder]:
-    made = blocks(tmp_path, fault, workload=ONE_CLASS, **changes)([POINT], Phase.CONFIRM)
+    run_block = blocks(tmp_path, fault, workload=ONE_CLASS, patience=UNDISTURBED, **changes)
+    made = run_block([POINT], Phase.CONFIRM)
     return made, RunFolder(tmp_path / "run")
 
 
@@ -145,6 +148,21 @@ def test_power_is_enough_for_the_objective(nvml: Scripted) -> None:
         "13.1",
     )
     assert isinstance(plan.engine, FakeEngine)
+
+
+@pytest.mark.parametrize("changes", [{"power_limit_mw": 300_000}, {"uuid": "GPU-bbbb"}])
+def test_a_run_does_not_go_on_under_other_gpus(
+    tmp_path: Path, nvml: Scripted, changes: dict[str, object]
+) -> None:
+    plan, folder = prepare(Sweep.model_validate({"engine": "fake"})), RunFolder(tmp_path / "run")
+    folder.create()
+    nvml(gpu())
+    claim(folder, plan)
+    folder.add_trial(BASELINE_TRIAL)
+    claim(folder, plan)
+    nvml(gpu(**changes))
+    with pytest.raises(UsageError, match="what changed: GPUs or their power limits"):
+        claim(folder, plan)
 
 
 def on(energy_j: float | None) -> Telemetry:
