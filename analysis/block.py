@@ -5,11 +5,12 @@ belongs to one arm and will come again with it.
 """
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
 from analysis.acceptance import SlotCounts, failed_slots, tokens_per_draft
+from analysis.gpu import different_limits, gpu_fault, own_pids
 from analysis.output import is_degenerate
 from analysis.parity import cache_gap, is_thinking, length_gap, length_report
 from analysis.settings import changed, describe
@@ -65,7 +66,8 @@ def judge(
         return Failure(Reason.CONFOUNDED, "the Block has no baseline arm")
     own = arm_failure(baseline, requests.get(baseline.point.key, ()), rules)
     short = _first(_too_short(m, rules) for m in baseline.measurements) if baseline.complete else None
-    return _first((own, short, *(disturbance(run, rules) for run in arms)))
+    disturbed = (disturbance(run, rules, own_pids(arms)) for run in arms)
+    return _first((own, short, *disturbed, different_limits(arms)))
 
 
 def arm_failure(
@@ -102,11 +104,15 @@ def _first(failures: Iterable[Failure | None]) -> Failure | None:
     return next((f for f in failures if f is not None), None)
 
 
-def disturbance(run: ArmRun, rules: Rules) -> Failure | None:
-    """What of the machine or the client spoiled this arm-run; None = nothing seen."""
-    return _first(
-        _disturbed(m.telemetry, f"{run.point.label}, {m.cell.label}", rules) for m in run.measurements
-    )
+def disturbance(run: ArmRun, rules: Rules, pids: Collection[int] = ()) -> Failure | None:
+    """What of the machine or the client spoiled this arm-run; None = nothing seen.
+
+    `pids`: processes on the GPUs that are of other arms of this Block.
+    """
+    own = own_pids([run]).union(pids)
+    windows = [(m.telemetry, f"{run.point.label}, {m.cell.label}") for m in run.measurements]
+    on_gpus = (gpu_fault(telemetry, where, own) for telemetry, where in windows)
+    return _first((*on_gpus, *(_disturbed(telemetry, where, rules) for telemetry, where in windows)))
 
 
 def _disturbed(telemetry: Telemetry, where: str, rules: Rules) -> Failure | None:
@@ -289,7 +295,8 @@ def _length_gap(baseline: Measurement, candidate: Measurement, *, partial: bool)
     return length_gap(theirs, ours)
 
 
-HIGHER_IS_BETTER = ("tokens_per_s", "mean_request_tokens_per_s")
+ENERGY = "tokens_per_joule"
+HIGHER_IS_BETTER = ("tokens_per_s", "mean_request_tokens_per_s", ENERGY)
 LATENCIES = tuple(
     f"{name}_{quantile}_s"
     for name in ("ttft", "tpot", "chunk_gap", "end_to_end")

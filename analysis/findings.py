@@ -102,7 +102,7 @@ def best_so_far(trials: Sequence[Trial]) -> list[tuple[int, float]]:
 
 def pooled_acceptance(point: Point, blocks: Sequence[Block]) -> Acceptance:
     """Acceptance of one Point over all its windows."""
-    return over_windows(_measurements(point, blocks))
+    return over_windows(windows(point, blocks))
 
 
 def effective(point: Point, blocks: Sequence[Block]) -> ArmRun | None:
@@ -111,7 +111,8 @@ def effective(point: Point, blocks: Sequence[Block]) -> ArmRun | None:
     return arms[-1] if arms else None
 
 
-def _measurements(point: Point, blocks: Iterable[Block]) -> list[Measurement]:
+def windows(point: Point, blocks: Iterable[Block]) -> list[Measurement]:
+    """Every window of a Point in valid Blocks where it did not fail."""
     arms = [arm for b in valid(blocks) if (arm := b.arm(point)) is not None and arm.failure is None]
     return [m for arm in arms for m in arm.measurements]
 
@@ -137,7 +138,7 @@ def latencies(point: Point, blocks: Sequence[Block]) -> list[Latency]:
     """From the Blocks that hold both arms; from the confirmation alone where there is one."""
     shared = [b for b in valid(blocks) if b.baseline is not None and b.arm(point) is not None]
     shared = [b for b in shared if b.phase is Phase.CONFIRM] or shared
-    ours = _measurements(point, shared)
+    ours = windows(point, shared)
     theirs = [m for b in shared if b.baseline is not None for m in b.baseline.measurements]
     return [
         Latency(cell, name, _median_quantiles(theirs, cell, read), _median_quantiles(ours, cell, read))

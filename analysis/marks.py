@@ -30,11 +30,14 @@ class Key:
 
 BASELINE_KEY = Key("baseline", "╌╌", "--ink")
 
-SIGN_KEYS = (
-    Key("faster", "●", "--good"),
-    Key("slower", "●", "--bad"),
-    Key("sign not certain", "●", "--muted"),
-)
+
+def sign_keys(objective: str) -> tuple[Key, ...]:
+    better, worse = words.signs(objective)
+    return (
+        Key(better, "●", "--good"),
+        Key(worse, "●", "--bad"),
+        Key("sign not certain", "●", "--muted"),
+    )
 
 
 def series_key(index: int, label: str) -> Key:

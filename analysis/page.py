@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from analysis import findings, tables, variables, words
+from analysis import findings, hardware, tables, variables, words
 from analysis.answer import Answer, answer, command_title
 from analysis.markup import Scale, block, command, figure, folded, pair, paragraph, section, table, text
 from analysis.plots import Figure, figures
@@ -23,6 +23,7 @@ _LINKS = {
     "latencies": "Latency",
     "search": "Search",
     "acceptance": "Acceptance",
+    "hardware": "Hardware",
     "failed": "Failures",
     "every-trial": "Trials",
     "run": "Run",
@@ -144,6 +145,7 @@ def _sections(report: ReportInput, drawn: dict[str, Figure]) -> list[str]:
             _knobs(drawn.get("knobs"), words.definitions()),
         ),
         _acceptance(report, drawn),
+        _hardware(report),
         section("settings", "Settings in effect", table(tables.settings(report), titled=False)),
         section("variables", variables.TITLE, table(variables.variables(report), titled=False)),
         _failures(report),
@@ -171,6 +173,21 @@ def _acceptance(report: ReportInput, drawn: dict[str, Figure]) -> str:
     shown = pair(drawn.get("positions"), drawn.get("lengths"))
     warning = paragraph(_ACCEPTANCE_WARNING, "note") if shown else ""
     return section("acceptance", "Acceptance", warning, shown, table(tables.acceptance(report)))
+
+
+def _hardware(report: ReportInput) -> str:
+    if not hardware.measured_points(report):
+        return ""
+    on_gpus = hardware.has_gpus(report)
+    return section(
+        "hardware",
+        "What the hardware did",
+        "" if on_gpus else paragraph(hardware.NO_GPU, "note"),
+        *(paragraph(caution) for caution in hardware.cautions(report)),
+        table(hardware.energy(report)),
+        table(hardware.gpus(report)),
+        table(hardware.host(report), titled=on_gpus),
+    )
 
 
 def _failures(report: ReportInput) -> str:

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 from analysis import findings, noise, svg, words
 from analysis.marks import (
     BASELINE_KEY,
-    SIGN_KEYS,
     Failures,
     Key,
     Methods,
@@ -21,6 +20,7 @@ from analysis.marks import (
     rows_height,
     series_key,
     series_marker,
+    sign_keys,
     trial_mark,
     whole_numbers,
 )
@@ -129,7 +129,8 @@ def classes(report: ReportInput) -> Figure | None:
         draw_rows(axes, rows)
 
     known = any(row.low is not None for row in rows)
-    keys = (*SIGN_KEYS, BASELINE_KEY) if known else (Key("search estimate", "●", "--muted"), BASELINE_KEY)
+    marks = sign_keys(report.objective) if known else (Key("search estimate", "●", "--muted"),)
+    keys = (*marks, BASELINE_KEY)
     return _figure("class-map", "Speed-up per class", caption, paint, rows_height(rows), keys, _NARROW_LEFT)
 
 

@@ -7,7 +7,7 @@ import csv as csv_format
 import io
 import json
 
-from analysis import findings, noise, tables, words
+from analysis import findings, hardware, noise, tables, words
 from analysis.answer import answer
 from analysis.noise import BlockNoise
 from analysis.page import page
@@ -92,6 +92,7 @@ def as_json(report: ReportInput) -> str:
         "invalid_blocks": [_invalid(b) for b in report.blocks if b.invalid is not None],
         "missing": findings.missing(report),
         "phases_s": dict(report.phases_s),
+        "hardware": hardware.figures(report),
         "calibration": dict(tables.flat(report.calibration)),
         "environment": dict(tables.flat(report.environment)),
     }

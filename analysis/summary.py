@@ -7,6 +7,7 @@ from dataclasses import replace
 from itertools import pairwise
 from statistics import fmean
 
+from analysis.gpu_windows import merged_gpus
 from analysis.output import is_degenerate
 from analysis.statistics import quantiles, ratio
 from results.reasons import Reason
@@ -86,8 +87,8 @@ def _later(request: Request, offset_s: float) -> Request:
 
 def merged_telemetry(turns: Sequence[Telemetry]) -> Telemetry:
     """One window of several: figures averaged by wall time, memory at its peak; unknown if any is."""
-    if len(turns) == 1:
-        return turns[0]
+    if len(turns) < 2:
+        return turns[0] if turns else Telemetry(0.0)
     wall_s = sum(t.wall_s for t in turns)
 
     def mean(figures: Sequence[float | None]) -> float | None:
@@ -106,6 +107,8 @@ def merged_telemetry(turns: Sequence[Telemetry]) -> Telemetry:
         server_memory_bytes=max(memory, default=None),
         frequency_hz=mean([t.frequency_hz for t in turns]),
         cores=turns[0].cores,
+        gpus=merged_gpus(turns),
+        gpu_mismatch=next((t.gpu_mismatch for t in turns if t.gpu_mismatch), ""),
     )
 
 

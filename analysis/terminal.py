@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING
 
 from analysis.answer import Answer, Tone, answer, command_title
 from analysis.findings import best_verdict, failed, reason_of, search_estimate
+from analysis.hardware import in_short
 from analysis.report_input import ReportInput
-from analysis.words import clean, count, one_line, percent, times, times_with_interval
+from analysis.words import clean, count, one_line, percent, signs, times, times_with_interval
 from results.records import BASELINE, Effect, Trial, Verdict, VerdictKind
 
 if TYPE_CHECKING:
@@ -36,7 +37,7 @@ def verdict_lines(report: ReportInput) -> "Iterator[RenderableType]":
     if report.verdicts:
         yield from _section("Confirmed on held-out prompts", _finalists(report))
     if best is not None and best.by_class:
-        yield from _section(f"{best.point.label}, by class", _classes(best))
+        yield from _section(f"{best.point.label}, by class", _classes(best, report.objective))
     if facts := _facts(report, best):
         yield _text("")
         yield _grid(facts, "bold")
@@ -79,24 +80,27 @@ def _estimate(verdict: Verdict) -> float:
     return verdict.effect.log_ratio if verdict.effect else float("-inf")
 
 
-def _classes(verdict: Verdict) -> "Table":
+def _classes(verdict: Verdict, objective: str) -> "Table":
     table = _table("class", "speed-up", "")
     fastest_first = sorted(verdict.by_class.items(), key=lambda item: -item[1].log_ratio)
     for workload_class, effect in fastest_first:
-        table.add_row(_text(workload_class), times_with_interval(effect), _sign(effect))
+        table.add_row(_text(workload_class), times_with_interval(effect), _sign(effect, objective))
     return table
 
 
-def _sign(effect: Effect) -> "Text":
+def _sign(effect: Effect, objective: str) -> "Text":
     if not effect.signs_are_certain:
         return _text("not certain", "dim")
-    return _text("faster", _GOOD) if effect.low > 0 else _text("slower", _BAD)
+    better, worse = signs(objective)
+    return _text(better, _GOOD) if effect.low > 0 else _text(worse, _BAD)
 
 
 def _facts(report: ReportInput, best: Verdict | None) -> "list[tuple[str, Text]]":
     """What else is known of the best, and what makes the others invalid, as (name, text)."""
     facts = _facts_of(best) if best is not None else []
     invalid = [v for v in report.verdicts if v.kind is VerdictKind.INVALID]
+    if best is not None and (short := in_short(report)):
+        facts.append(("Hardware", _text(short)))
     return [*facts, *(("Invalid", _text(f"{v.point.label}: {one_line(v.why)}", _CAUTION)) for v in invalid)]
 
 

@@ -2,7 +2,7 @@
 
 import re
 
-from analysis import findings, tables, words
+from analysis import findings, hardware, tables, words
 from analysis.answer import answer, command_title
 from analysis.report_input import ReportInput
 from analysis.tables import Entry, Table
@@ -23,6 +23,7 @@ def text_page(report: ReportInput) -> str:
         _list("What this run does not say" + ("" if report.finished else " yet"), findings.missing(report)),
         f"## {command_title(report)}\n\n{_fenced(report.command)}" if report.command else "",
         *(_table(t) for t in _tables(report)),
+        _hardware(report),
         _list("Notes", list(report.notes)),
         f"## Sweep\n\n{_fenced(report.sweep_yaml)}" if report.sweep_yaml else "",
         _list("Terms", [f"**{term}.** {meaning}" for term, meaning in terms.items()], marked=True),
@@ -37,6 +38,9 @@ def _tables(report: ReportInput) -> tuple[Table, ...]:
         tables.latency(report),
         tables.outputs(report),
         tables.acceptance(report),
+        hardware.energy(report),
+        hardware.gpus(report),
+        hardware.host(report),
         tables.settings(report),
         variables(report),
         tables.failures(report),
@@ -46,6 +50,13 @@ def _tables(report: ReportInput) -> tuple[Table, ...]:
         tables.calibration(report),
         tables.environment(report),
     )
+
+
+def _hardware(report: ReportInput) -> str:
+    """What the tables of the hardware do not say."""
+    absent = bool(hardware.measured_points(report)) and not hardware.has_gpus(report)
+    notes = [*([hardware.NO_GPU] if absent else []), *hardware.cautions(report)]
+    return _list("GPUs", notes)
 
 
 def _table(table: Table) -> str:

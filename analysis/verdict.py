@@ -13,7 +13,9 @@ from statistics import fmean, median
 
 from analysis.acceptance import over_windows
 from analysis.block import limit_ratios, log_speedup, mean_log_speedup
+from analysis.gpu import gpu_warnings
 from analysis.statistics import LOOKS, look_alpha, t_interval
+from analysis.summary import merged_telemetry
 from results.reasons import Reason
 from results.records import (
     Acceptance,
@@ -218,7 +220,9 @@ def _warnings(
     notes = [f"acceptance: {a.note}" for a in (*doubts, acceptance) if a.note]
     of_blocks = [warning for p in pairs for warning in p.block.warnings]
     diverging = _diverges_beyond(outputs, control)
-    return tuple(dict.fromkeys([*notes, *of_blocks, *([diverging] if diverging else [])]))
+    theirs = merged_telemetry([m.telemetry for p in pairs for m in p.baseline.measurements])
+    on_gpus = gpu_warnings(theirs, merged_telemetry([m.telemetry for m in windows]))
+    return tuple(dict.fromkeys([*notes, *of_blocks, *([diverging] if diverging else []), *on_gpus]))
 
 
 def _diverges_beyond(outputs: OutputCheck, control: OutputCheck) -> str:

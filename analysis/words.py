@@ -3,7 +3,7 @@
 import math
 import re
 
-from analysis.block import HIGHER_IS_BETTER
+from analysis.block import ENERGY, HIGHER_IS_BETTER
 from results.reasons import Reason
 from results.records import Effect, TrialState, VerdictKind
 
@@ -92,6 +92,8 @@ def _latency(objective: str) -> tuple[str, str]:
 def than_baseline(objective: str) -> str:
     """What completes `1.21x` into a statement about this objective."""
     server = "the same server without speculation"
+    if objective == ENERGY:
+        return f"the tokens per joule of {server}"
     if objective in HIGHER_IS_BETTER:
         per_request = " per request" if objective != "tokens_per_s" else ""
         return f"the speed{per_request} of {server}"
@@ -99,8 +101,16 @@ def than_baseline(objective: str) -> str:
     return f"as fast {use} as {server} ({name})"
 
 
+def signs(objective: str) -> tuple[str, str]:
+    """What is above and what below the baseline."""
+    return ("more frugal", "less frugal") if objective == ENERGY else ("faster", "slower")
+
+
 def _speedup_definition(objective: str) -> str:
-    if objective in HIGHER_IS_BETTER:
+    if objective == ENERGY:
+        ratio = "Output tokens per joule of GPU energy of a configuration divided by those of the baseline"
+        scale = "1.25x takes 20 % less energy per token, 0.80x takes 25 % more"
+    elif objective in HIGHER_IS_BETTER:
         mean = ", the mean over requests," if objective != "tokens_per_s" else ""
         ratio = f"Output tokens per second{mean} of a configuration divided by those of the baseline"
         scale = "1.20x is 20 % more, 0.80x is 20 % less"
@@ -135,6 +145,11 @@ REASONS = {
     Reason.CONFOUNDED: "The two servers differed in more than speculation",
     Reason.HOST_PRESSURE: "Another load was on the machine",
     Reason.CLIENT_OVERHEAD: "The load client itself was the bottleneck",
+    Reason.THROTTLED: "A GPU was slowed down by heat or by its power supply",
+    Reason.FOREIGN_PROCESS: "Someone else's process was on a GPU of the server",
+    Reason.GPU_LOST: "A GPU fell away",
+    Reason.GPU_ERROR: "The driver reported an error of a GPU",
+    Reason.ENERGY_UNKNOWN: "The energy of the GPUs is not known",
     Reason.LIMIT_EXCEEDED: "Measured, but outside a limit of the sweep",
 }
 
@@ -163,6 +178,11 @@ REMEDIES = {
     Reason.CONFOUNDED: "Force the output lengths, and fix in both servers what the evidence names.",
     Reason.HOST_PRESSURE: "Stop the other load and run the same command again.",
     Reason.CLIENT_OVERHEAD: "Ask for fewer requests at a time, or drive the load from a larger machine.",
+    Reason.THROTTLED: "Cool the card or lower its power limit for both arms, and run the same command again.",
+    Reason.FOREIGN_PROCESS: "End that process or give the server other GPUs; then run the command again.",
+    Reason.GPU_LOST: "Reset the GPU or start the machine anew; dmesg tells the XID.",
+    Reason.GPU_ERROR: "Look it up in NVIDIA's list of XIDs; a card with memory errors is to be replaced.",
+    Reason.ENERGY_UNKNOWN: "Choose another objective, or GPUs whose driver tells power.",
     Reason.LIMIT_EXCEEDED: "Loosen the limit, or accept that nothing keeps it.",
 }
 
@@ -232,6 +252,10 @@ _DEFINITIONS = {
     "LOSSY": (
         "A setting under which the output is not distributed as the model's own, such as an acceptance "
         "threshold below 1: fast, and another model in effect. Never a finalist."
+    ),
+    "Energy per token": (
+        "Energy of the server's GPUs over the whole window, by their own counter where they have one, "
+        "divided by all output tokens of that window. CPU, memory and fans of the host are not in it."
     ),
     "Identical outputs": (
         "Share of prompts with the same text as the baseline's at temperature 0. The control compares the "

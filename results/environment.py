@@ -18,8 +18,27 @@ PACKAGES = ("optuna", "scipy", "httptools", "msgspec", "uvloop", "psutil", "xlla
 
 @dataclass(frozen=True, slots=True)
 class Gpu:
+    """A GPU and the settings that a result depends on. None where the driver does not tell."""
+
+    uuid: str
     name: str
-    memory_bytes: int | None  # None where the driver does not tell
+    pci_bus_id: str | None
+    memory_bytes: int | None
+    power_limit_w: float | None
+    default_power_limit_w: float | None
+    max_sm_clock_hz: float | None
+    max_memory_clock_hz: float | None
+    ecc: bool | None
+    persistence: bool | None
+
+
+@dataclass(frozen=True, slots=True)
+class Gpus:
+    """What NVIDIA's driver shows of this machine; empty without it."""
+
+    devices: tuple[Gpu, ...] = ()
+    driver: str | None = None
+    cuda: str | None = None  # the newest CUDA that the driver serves, e.g. "13.1"
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +55,7 @@ class Environment:
     memory_bytes: int
     gpus: tuple[Gpu, ...]
     gpu_driver: str | None
+    cuda_driver: str | None
     python: str
     tuner: str
     engine: str
@@ -50,9 +70,11 @@ class Environment:
         return short_hash(parts)
 
 
-def fingerprint(tuner: str, engine: str, packages: Iterable[str] = PACKAGES) -> Environment:
-    """This machine now. `tuner` and `engine` are their versions."""
-    gpus, driver = _gpus()
+def fingerprint(
+    tuner: str, engine: str, packages: Iterable[str] = PACKAGES, gpus: Gpus | None = None
+) -> Environment:
+    """This machine now. `tuner` and `engine` are their versions; `gpus` is what the driver shows."""
+    gpus = gpus or Gpus()
     return Environment(
         host=short_hash(socket.gethostname()),
         system=_system(),
@@ -62,8 +84,9 @@ def fingerprint(tuner: str, engine: str, packages: Iterable[str] = PACKAGES) -> 
         physical_cores=psutil.cpu_count(logical=False),
         logical_cores=psutil.cpu_count(),
         memory_bytes=psutil.virtual_memory().total,
-        gpus=gpus,
-        gpu_driver=driver,
+        gpus=gpus.devices,
+        gpu_driver=gpus.driver,
+        cuda_driver=gpus.cuda,
         python=sys.version.split()[0],
         tuner=tuner,
         engine=engine,
@@ -99,33 +122,3 @@ def _versions(packages: Iterable[str]) -> dict[str, str]:
         except PackageNotFoundError:
             continue
     return found
-
-
-def _gpus() -> tuple[tuple[Gpu, ...], str | None]:
-    """Empty without NVIDIA's library or driver."""
-    try:
-        import pynvml  # type: ignore[import-untyped,unused-ignore]
-    except ImportError:
-        return (), None
-    try:
-        pynvml.nvmlInit()
-    except pynvml.NVMLError:
-        return (), None
-    try:
-        count = pynvml.nvmlDeviceGetCount()
-        return tuple(_gpu(pynvml, i) for i in range(count)), _text(pynvml.nvmlSystemGetDriverVersion())
-    finally:
-        pynvml.nvmlShutdown()
-
-
-def _gpu(pynvml: object, index: int) -> Gpu:
-    handle = pynvml.nvmlDeviceGetHandleByIndex(index)  # type: ignore[attr-defined]
-    name = _text(pynvml.nvmlDeviceGetName(handle))  # type: ignore[attr-defined]
-    try:
-        return Gpu(name, int(pynvml.nvmlDeviceGetMemoryInfo(handle).total))  # type: ignore[attr-defined]
-    except pynvml.NVMLError:  # type: ignore[attr-defined]  # unified memory: NOT_SUPPORTED
-        return Gpu(name, None)
-
-
-def _text(value: str | bytes) -> str:
-    return value.decode() if isinstance(value, bytes) else value

@@ -29,6 +29,11 @@ class Reason(StrEnum):
     CONFOUNDED = "CONFOUNDED"  # the arms differ in more than speculation
     HOST_PRESSURE = "HOST_PRESSURE"  # another load was on the machine during the window
     CLIENT_OVERHEAD = "CLIENT_OVERHEAD"  # the load client itself was the bottleneck
+    THROTTLED = "THROTTLED"  # a GPU was slowed down by heat or by its power supply
+    FOREIGN_PROCESS = "FOREIGN_PROCESS"  # a process of someone else was on a GPU of the server
+    GPU_LOST = "GPU_LOST"  # a GPU fell away
+    GPU_ERROR = "GPU_ERROR"  # the driver reported an error of the hardware
+    ENERGY_UNKNOWN = "ENERGY_UNKNOWN"  # energy is the objective and was not told
     LIMIT_EXCEEDED = "LIMIT_EXCEEDED"  # measured, but outside a limit of the sweep
 
 
@@ -40,5 +45,10 @@ MACHINE_FAULTS = frozenset(
         Reason.CONCURRENCY_NOT_REACHED,
         Reason.TOO_SHORT,
         Reason.WRONG_SERVER,
+        Reason.THROTTLED,
+        Reason.FOREIGN_PROCESS,
+        Reason.GPU_LOST,
+        Reason.GPU_ERROR,
+        Reason.ENERGY_UNKNOWN,
     }
 )

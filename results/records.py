@@ -196,6 +196,66 @@ class Acceptance:
 
 
 @dataclass(frozen=True, slots=True)
+class GpuProcess:
+    """A process with a compute context on a GPU."""
+
+    pid: int
+    memory_bytes: int | None
+    ours: bool | None  # of a server of this run; None = cannot be known (none of the server's was seen)
+    name: str = ""  # where the system shows it
+
+
+@dataclass(frozen=True, slots=True)
+class GpuSample:
+    """One GPU at one moment. None = the driver did not tell."""
+
+    cell: str  # label of the Cell under load
+    sampled_at: float
+    uuid: str
+    utilisation: float | None  # share of the driver's own last period in which a kernel ran, [0, 1]
+    memory_bytes: int | None
+    power_w: float | None
+    sm_clock_hz: float | None
+    memory_clock_hz: float | None
+    temperature_c: float | None
+    throttled: tuple[str, ...] | None  # clocks-event reasons by name; () = none
+
+
+class EnergySource(StrEnum):
+    COUNTER = "counter"  # the GPU's own, read at both ends of the window
+    INTEGRATED_POWER = "integrated power"  # of the samples, where there is no counter
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, slots=True)
+class GpuTelemetry:
+    """One GPU during one window. A figure that the driver refused is None, and named in `unknown`."""
+
+    uuid: str
+    name: str
+    samples: int = 0
+    utilisation: float | None = None  # mean, [0, 1]
+    memory_bytes: int | None = None  # peak
+    shared_memory_bytes: int | None = None  # peak use of the memory it shares with the host, by /proc/meminfo
+    power_w: float | None = None  # mean
+    power_limit_w: float | None = None  # enforced at the end of the window
+    default_power_limit_w: float | None = None
+    sm_clock_hz: float | None = None  # mean
+    memory_clock_hz: float | None = None  # mean
+    temperature_c: float | None = None  # highest
+    throttled: Mapping[str, float] = field(default_factory=dict)  # reason -> share of the samples
+    energy_j: float | None = None
+    energy_source: EnergySource = EnergySource.UNKNOWN
+    pcie_tx_bytes_per_s: float | None = None
+    pcie_rx_bytes_per_s: float | None = None
+    ecc_errors: int | None = None  # uncorrected, new in this window
+    xids: tuple[int, ...] = ()  # errors that the driver reported in this window
+    processes: tuple[GpuProcess, ...] = ()
+    unknown: Mapping[str, str] = field(default_factory=dict)  # field -> the driver's name for its refusal
+    lost: bool = False  # the GPU fell away in mid-window
+
+
+@dataclass(frozen=True, slots=True)
 class Telemetry:
     """The host during one window. Cores are CPU seconds per second of wall time."""
 
@@ -209,6 +269,8 @@ class Telemetry:
     server_memory_bytes: int | None = None  # peak resident set of the launch
     frequency_hz: float | None = None
     cores: int | None = None  # that server and client may use
+    gpus: tuple[GpuTelemetry, ...] = ()  # those of the server
+    gpu_mismatch: str = ""  # why `gpus` may be the wrong ones; "" = nothing says so
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,6 +303,27 @@ class Measurement:
     tokens_by_prompt: Mapping[str, int]  # output tokens of every successful request
     acceptance: Acceptance
     telemetry: Telemetry
+
+    @property
+    def energy_j(self) -> float | None:
+        """Of the server's GPUs over the whole window; None = no GPU, or not known of every one."""
+        energies = [gpu.energy_j for gpu in self.telemetry.gpus]
+        known = [energy for energy in energies if energy is not None]
+        if not energies or len(known) < len(energies) or self.telemetry.gpu_mismatch:
+            return None
+        return sum(known)
+
+    @property
+    def joules_per_token(self) -> float | None:
+        """GPU energy per output token: both of the whole window, ramp and drain included."""
+        tokens = sum(self.tokens_by_prompt.values())
+        return self.energy_j / tokens if self.energy_j is not None and tokens and not self.failed else None
+
+    @property
+    def tokens_per_joule(self) -> float | None:
+        """The inverse of `joules_per_token`."""
+        joules = self.joules_per_token
+        return 1 / joules if joules else None
 
 
 @dataclass(frozen=True, slots=True)

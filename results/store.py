@@ -15,7 +15,7 @@ from typing import Any, BinaryIO, TypeVar
 import msgspec
 
 from results.errors import UsageError
-from results.records import SCHEMA, Block, Request, Trial
+from results.records import SCHEMA, Block, GpuSample, Request, Trial
 
 T = TypeVar("T", Trial, Block)
 
@@ -114,6 +114,49 @@ class RunFolder:
         for row in rows:
             row["engine_stats"] = msgspec.json.decode(row["engine_stats"])
         return msgspec.convert(rows, list[Request])
+
+    def write_telemetry(self, name: str, samples: Sequence[GpuSample]) -> None:
+        """GPU samples of one arm-run as `telemetry/NAME.parquet`; no file without samples."""
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        if not samples:
+            return
+        with _explained(self.path):
+            (self.path / "telemetry").mkdir(exist_ok=True)
+            sink = pa.BufferOutputStream()
+            rows = msgspec.to_builtins(list(samples))
+            pq.write_table(pa.Table.from_pylist(rows, schema=_telemetry_schema()), sink)
+            _replace(self.path / "telemetry" / f"{name}.parquet", sink.getvalue().to_pybytes())
+
+    def read_telemetry(self, name: str) -> list[GpuSample]:
+        """What `write_telemetry` wrote; empty if that file is not there."""
+        import pyarrow.parquet as pq
+
+        path = self.path / "telemetry" / f"{name}.parquet"
+        if not path.exists():
+            return []
+        return msgspec.convert(pq.read_table(path, use_threads=False).to_pylist(), list[GpuSample])
+
+
+def _telemetry_schema() -> Any:
+    import pyarrow as pa
+
+    number, word = pa.float64(), pa.string()
+    return pa.schema(
+        [
+            ("cell", word),
+            ("sampled_at", number),
+            ("uuid", word),
+            ("utilisation", number),
+            ("memory_bytes", pa.int64()),
+            ("power_w", number),
+            ("sm_clock_hz", number),
+            ("memory_clock_hz", number),
+            ("temperature_c", number),
+            ("throttled", pa.list_(word)),
+        ]
+    )
 
 
 def _request_schema() -> Any:

@@ -6,6 +6,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 
 from analysis.acceptance import from_counters, reconcile
+from analysis.gpu import spin
 from analysis.summary import (
     capacity_limited,
     in_one_window,
@@ -15,6 +16,8 @@ from analysis.summary import (
 )
 from launchers.engines import files_read, shown_command
 from launchers.engines.engine import ReadBack, Recount, SlotDrafts
+from launchers.gpu import GpuWindow
+from launchers.gpu_choice import server_environment
 from launchers.launcher import Endpoint, Launch
 from launchers.port import free_port
 from launchers.telemetry import HostWindow
@@ -25,6 +28,7 @@ from results.records import (
     ArmRun,
     Cell,
     Failure,
+    GpuSample,
     Measurement,
     Point,
     Request,
@@ -73,6 +77,7 @@ class Arm:
     lossy: str = ""
     variables: Variables | None = None
     turns: dict[Cell, list[Turn]] = field(default_factory=dict)
+    gpu_samples: list[GpuSample] = field(default_factory=list)
     slots: Sequence[SlotDrafts] = ()  # this and the next: after the last window
     recount: Recount | None = None
     failure: Failure | None = None
@@ -212,7 +217,8 @@ def _load(setup: Setup, arm: Arm, endpoint: Endpoint, window: Window, gate: Gate
     workload, engine = setup.sweep.workload, setup.engine
     jobs = [setup.job(p, p.max_tokens or workload.max_tokens) for p in window.prompts]
     before = engine.counters(endpoint)
-    with HostWindow(endpoint.pids) as host, _admission(setup, endpoint, window.pace) as admission:
+    gpus = _gpus(setup, arm, endpoint, window.cell.label)
+    with HostWindow(endpoint.pids) as host, gpus, _admission(setup, endpoint, window.pace) as admission:
         result = drive(
             setup.target(endpoint),
             jobs,
@@ -220,10 +226,16 @@ def _load(setup: Setup, arm: Arm, endpoint: Endpoint, window: Window, gate: Gate
             stall_timeout_s=setup.sweep.patience.stall_timeout_s,
             on_request=gate.watch(window.cell) if gate else None,
         )
-    telemetry = replace(host.telemetry, client_cores=result.client_cpu_s / result.wall_s)
+    telemetry = replace(
+        host.telemetry,
+        client_cores=result.client_cpu_s / result.wall_s,
+        gpus=gpus.gpus,
+        gpu_mismatch=gpus.mismatch,
+    )
+    arm.gpu_samples += gpus.samples
     turns = arm.turns.setdefault(window.cell, [])
     turns.append(Turn(result.requests, result.wall_s, None, telemetry))  # also of a window that failed
-    _raise_if_dead(setup, endpoint, result)
+    _raise_if_dead(setup, endpoint, result, gpus)
     queued = capacity_limited(admission.running, admission.waiting, window.pace.concurrency)
     if queued is not None:
         raise MeasurementInvalid(queued.reason, f"{window.cell.label}: {queued.evidence}")
@@ -278,12 +290,20 @@ def _warm_up(setup: Setup, endpoint: Endpoint, arm: Arm) -> None:
     tokens = min(WARM_UP_TOKENS, setup.sweep.workload.max_tokens)
     jobs = [setup.job(prompt, tokens) for prompt in setup.warm_up]
     stall_timeout_s = setup.sweep.patience.stall_timeout_s
-    result = drive(setup.target(endpoint), jobs, Closed(1), stall_timeout_s=stall_timeout_s)
-    _raise_if_dead(setup, endpoint, result)
+    with _gpus(setup, arm, endpoint, "warm-up") as gpus:
+        result = drive(setup.target(endpoint), jobs, Closed(1), stall_timeout_s=stall_timeout_s)
+    _raise_if_dead(setup, endpoint, result, gpus)
     if ignored := setup.engine.refused_sampling(_log(endpoint), setup.sampling):
         raise MeasurementInvalid(Reason.SAMPLING_UNSUPPORTED, ignored)
     setup.engine.reset_cache(endpoint)
     arm.warm_up_s = time.monotonic() - began
+
+
+def _gpus(setup: Setup, arm: Arm, endpoint: Endpoint, cell: str) -> GpuWindow:
+    given = setup.engine.environment(arm.point, setup.served)
+    environment = endpoint.environment() or server_environment(given)
+    container = setup.sweep.container.gpu_ids if setup.sweep.container is not None else None
+    return GpuWindow(endpoint.pids, environment, cell, container=container)
 
 
 def _admission(setup: Setup, endpoint: Endpoint, pace: Pace) -> AdmissionWatch:
@@ -292,13 +312,15 @@ def _admission(setup: Setup, endpoint: Endpoint, pace: Pace) -> AdmissionWatch:
     return AdmissionWatch(lambda: None if one_at_a_time else setup.engine.admission(endpoint))
 
 
-def _raise_if_dead(setup: Setup, endpoint: Endpoint, result: LoadResult) -> None:
+def _raise_if_dead(setup: Setup, endpoint: Endpoint, result: LoadResult, gpus: GpuWindow) -> None:
     """A server that ended or fell silent under load is named by its own log, not by the client's errors."""
     failed = next((r.error for r in result.requests if r.error is not None), None)
     if failed is not None and not result.stalled and _is_gone(setup, endpoint):
         raise MeasurementInvalid(*_cause(setup, endpoint, ready=True))
     if result.stalled:
-        raise MeasurementInvalid(Reason.HANG, failed or "no token on any stream")
+        silence = failed or "no token on any stream"
+        spinning = spin(gpus.last(setup.sweep.patience.stall_timeout_s))
+        raise MeasurementInvalid(Reason.HANG, "; ".join(filter(None, (silence, spinning))))
     if failed is not None:
         refused = setup.engine.refused_sampling(failed, setup.sampling)
         reason = Reason.SAMPLING_UNSUPPORTED if refused else Reason.REQUESTS_FAILED

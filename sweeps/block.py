@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Protocol
 
 from analysis.acceptance import SlotCounts
-from analysis.block import Rules, arm_failure, disturbance, judge
+from analysis.block import ENERGY, Rules, arm_failure, disturbance, judge
 from analysis.output import compare_outputs
 from analysis.parity import workload_warnings
 from launchers.engines.engine import SlotDrafts
@@ -92,6 +92,7 @@ class Blocks:
             arms = self._adjacent(order, phase, baseline, names)
         for arm in arms:
             self._setup.folder.write_requests(arm.name, arm.requests)
+            self._setup.folder.write_telemetry(arm.name, arm.gpu_samples)
         return self._block(number, phase, baseline, started_at, arms)
 
     def _adjacent(
@@ -139,8 +140,8 @@ class Blocks:
         return up(self._setup, point, name, prompts if unchecked else ())
 
     def _gate(self, arm: Arm, phase: Phase, baseline: Point) -> Gate | None:
-        if phase is not Phase.SEARCH or arm.point == baseline:
-            return None
+        if phase is not Phase.SEARCH or arm.point == baseline or self._setup.sweep.objective == ENERGY:
+            return None  # the gate knows speed alone
         return Gate(self._baseline_s, self._setup.sweep.patience.hopeless_ratio)
 
     def _measure(self, arm: Arm, phase: Phase, baseline: Point, window: Window, gate: Gate | None) -> None:

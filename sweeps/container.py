@@ -76,3 +76,10 @@ class Container(BaseModel):
             content["gpus"] = tuple(map(str, self.gpus))
         lists = {name: tuple(content[name]) for name in ("volumes", "pass_env")}
         return ContainerOptions(**{**content, **lists})
+
+    @property
+    def gpu_ids(self) -> tuple[str, ...]:
+        """The GPUs that a container is given: indexes, UUIDs, or "all"."""
+        if isinstance(self.gpus, int):
+            return tuple(map(str, range(self.gpus)))  # a count takes the first ones
+        return (self.gpus,) if isinstance(self.gpus, str) else tuple(map(str, self.gpus or ()))

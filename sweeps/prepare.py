@@ -4,11 +4,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from analysis.block import ENERGY
 from launchers.containers.images import Images
 from launchers.containers.options import missing_sources
 from launchers.engines import engine_named, image_digests, launcher_for
 from launchers.engines.engine import Engine, Served
 from launchers.engines.model_folder import where_it_lies
+from launchers.nvml import driver, installed_gpus, tells_energy
 from launchers.place import Places, on_this_machine
 from results.environment import fingerprint, short_hash
 from results.errors import UsageError
@@ -51,7 +53,7 @@ class Plan:
         from importlib.metadata import version
 
         return {
-            "host": asdict(fingerprint(version("tuner"), self.engine.version())),
+            "host": asdict(fingerprint(version("tuner"), self.engine.version(), gpus=installed_gpus())),
             "served": self.engine.identity(self.served),
             "images": image_digests(self.places, {point.image for point in self.space.points.values()}),
             "load": short_hash([repr(pace) for pace in self.paces]),
@@ -89,6 +91,7 @@ def prepare(sweep: Sweep, *, planning: bool = False, told: Callable[[str], None]
     of the Plan; otherwise images are pulled, and `told` gets lines about it.
     """
     paces = [parse_pace(spec) for spec in sweep.load]
+    _check_energy(sweep)
     planning = planning and sweep.launcher == "docker"  # a process needs all of it on this machine
     places = _places(sweep, planning, told)
     engine = engine_named(sweep.engine, sweep.server, places, planning=planning)
@@ -185,6 +188,18 @@ def _check_enough(tuning: PromptsByClass, validation: PromptsByClass, count: int
                     f"workload: class {workload_class} has {len(available)} prompts in each half, fewer than"
                     f" prompts_per_class{times} ({count}): add prompts or lower prompts_per_class"
                 )
+
+
+def _check_energy(sweep: Sweep) -> None:
+    if sweep.objective != ENERGY or tells_energy():
+        return
+    found = driver()
+    seen = f"the driver does not tell it of {found.devices[0].name}" if found.devices else "there is no GPU"
+    why = f" ({found.absent})" if found.absent else ""
+    raise UsageError(
+        f"objective: {ENERGY} needs GPUs that tell their energy or power, and {seen}{why}:"
+        " choose tokens_per_s, ttft_p50_s, tpot_p50_s or end_to_end_p50_s"
+    )
 
 
 def _check_paces(sweep: Sweep, paces: Sequence[Pace]) -> None:

@@ -169,9 +169,16 @@ def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
     decided.append(("images", "container images"))
     found = [name for key, name in decided if key in before and before[key] != now[key]]
     then, host = before.get("host", {}), now["host"]
+    if _cards(then) and _cards(then) != _cards(host):
+        found.append("GPUs or their power limits")
     return found + [
         key for key in ("engine", "host", "cpu", "gpu_driver") if then.get(key, host[key]) != host[key]
     ]
+
+
+def _cards(host: Mapping[str, Any]) -> list[tuple[str, float | None]]:
+    """The GPUs of a fingerprint by UUID, with their limits; those of earlier versions had no UUID."""
+    return [(gpu["uuid"], gpu["power_limit_w"]) for gpu in host.get("gpus", ()) if "uuid" in gpu]
 
 
 class Clock:

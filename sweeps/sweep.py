@@ -207,7 +207,9 @@ class Sweep(_Model):
         description="adjacent: the servers of a Block run one after the other; together: all are up and take"
         " turns, prompt by prompt, so that drift of the machine cancels (needs memory for all of them)",
     )
-    objective: Literal["tokens_per_s", "ttft_p50_s", "tpot_p50_s", "end_to_end_p50_s"] = "tokens_per_s"
+    objective: Literal["tokens_per_s", "tokens_per_joule", "ttft_p50_s", "tpot_p50_s", "end_to_end_p50_s"] = (
+        Field(default="tokens_per_s", description="tokens_per_joule: of the server's GPUs")
+    )
     limits: dict[str, Annotated[float, Field(gt=0)]] = Field(
         default={}, description="upper limits of the candidate, e.g. ttft_p95_s: 0.5"
     )

@@ -4,9 +4,10 @@ import math
 from collections.abc import Mapping
 from dataclasses import replace
 
-from analysis.block import limit_ratios, log_speedup
+from analysis.block import ENERGY, limit_ratios, log_speedup
+from analysis.gpu import energy_gap
 from results.reasons import Reason
-from results.records import BASELINE, Block, Failure, Point, Trial, TrialState
+from results.records import BASELINE, ArmRun, Block, Failure, Point, Trial, TrialState
 
 UNKNOWN_LIMIT = 1.0  # what the sampler is told of a limit that could not be checked: broken
 
@@ -53,7 +54,7 @@ def trial_of(
         return trial
     by_cell = log_speedup(baseline, arm, objective)
     if len(by_cell) < len(baseline.measurements):
-        return replace(trial, failure=Failure(Reason.TOO_SHORT, f"{objective} is not known in every Cell"))
+        return replace(trial, failure=_unknown_figure(objective, baseline, arm))
     ratios = limit_ratios(arm, limits)
     broken = [_limit_words(name, r, limits[name]) for name, r in ratios.items() if r is None or r > 0]
     return replace(
@@ -64,6 +65,15 @@ def trial_of(
         limits={name: UNKNOWN_LIMIT if r is None else r for name, r in ratios.items()},
         failure=Failure(Reason.LIMIT_EXCEEDED, ", ".join(broken)) if broken else None,
     )
+
+
+def _unknown_figure(objective: str, baseline: ArmRun, arm: ArmRun) -> Failure:
+    """Why the objective has no value in some Cell."""
+    if objective != ENERGY:
+        return Failure(Reason.TOO_SHORT, f"{objective} is not known in every Cell")
+    windows = [m for run in (baseline, arm) for m in run.measurements if m.tokens_per_joule is None]
+    why = energy_gap(windows[0].telemetry) if windows else ""
+    return Failure(Reason.ENERGY_UNKNOWN, why or f"{objective} is not known in every Cell")
 
 
 def _limit_words(name: str, log_ratio: float | None, limit: float) -> str:

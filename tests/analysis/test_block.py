@@ -22,6 +22,7 @@ from results.records import (
     AcceptanceState,
     Cell,
     Failure,
+    GpuTelemetry,
     Quantiles,
     SpecCounters,
     Telemetry,
@@ -230,7 +231,9 @@ def test_every_objective_names_a_figure(objective: str) -> None:
     names = ("ttft_s", "tpot_s", "chunk_gap_s", "end_to_end_s")
     each: dict[str, Any] = {name: Quantiles(1.0, 2.0, 3.0) for name in names}
     expected = {"p50": 1.0, "p95": 2.0, "p99": 3.0}.get(objective.removesuffix("_s")[-3:], 100.0)
-    assert figure(measurement(**each), objective) == expected
+    energy = GpuTelemetry("GPU-a", "A", energy_j=2.0)  # for 200 tokens
+    found = measurement(telemetry=Telemetry(2.0, gpus=(energy,)), **each)
+    assert figure(found, objective) == expected
 
 
 def test_the_mean_over_cells_is_the_geometric_mean_of_ratios() -> None:

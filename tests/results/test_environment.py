@@ -6,9 +6,7 @@ import socket
 import sys
 from dataclasses import asdict, replace
 
-import pytest
-
-from results.environment import Environment, fingerprint, short_hash
+from results.environment import Environment, Gpu, Gpus, fingerprint, short_hash
 
 
 def taken() -> Environment:
@@ -47,45 +45,13 @@ def test_short_hash_does_not_depend_on_key_order() -> None:
     assert short_hash({"a": 1}) != short_hash({"a": 2})
 
 
-class NvmlError(Exception):
-    pass
+def test_gpus_are_part_of_the_identity() -> None:
+    gpu = Gpu("GPU-a", "GB10", None, None, 250.0, 250.0, None, None, None, None)
+    environment = fingerprint("0.1.0", "fake 1", gpus=Gpus((gpu,), "610.1", "13.1"))
+    assert (environment.gpus, environment.gpu_driver, environment.cuda_driver) == ((gpu,), "610.1", "13.1")
+    limited = replace(environment, gpus=(replace(gpu, power_limit_w=200.0),))
+    assert limited.identity != environment.identity
 
 
-class Nvml:
-    """A driver with one GPU that does not tell its memory."""
-
-    NVMLError = NvmlError
-
-    def nvmlInit(self) -> None: ...
-    def nvmlShutdown(self) -> None: ...
-    def nvmlDeviceGetCount(self) -> int:
-        return 1
-
-    def nvmlSystemGetDriverVersion(self) -> bytes:
-        return b"610.1"
-
-    def nvmlDeviceGetHandleByIndex(self, index: int) -> int:
-        return index
-
-    def nvmlDeviceGetName(self, handle: int) -> str:
-        return "GB10"
-
-    def nvmlDeviceGetMemoryInfo(self, handle: int) -> None:
-        raise NvmlError
-
-
-class NoDriver(Nvml):
-    def nvmlInit(self) -> None:
-        raise NvmlError
-
-
-def test_gpus_are_listed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "pynvml", Nvml())
-    environment = taken()
-    assert [(gpu.name, gpu.memory_bytes) for gpu in environment.gpus] == [("GB10", None)]
-    assert environment.gpu_driver == "610.1"
-
-
-def test_no_driver_no_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "pynvml", NoDriver())
-    assert (taken().gpus, taken().gpu_driver) == ((), None)
+def test_no_driver_no_gpus() -> None:
+    assert (taken().gpus, taken().gpu_driver, taken().cuda_driver) == ((), None, None)
