@@ -134,6 +134,7 @@ REASONS = {
     Reason.TOO_SHORT: "The measured window was too short",
     Reason.CONFOUNDED: "The two servers differed in more than speculation",
     Reason.HOST_PRESSURE: "Another load was on the machine",
+    Reason.OTHER_LOAD: "Somebody else's requests were in the server",
     Reason.CLIENT_OVERHEAD: "The load client itself was the bottleneck",
     Reason.LIMIT_EXCEEDED: "Measured, but outside a limit of the sweep",
 }
@@ -162,6 +163,7 @@ REMEDIES = {
     Reason.TOO_SHORT: "Use more prompts per class, or longer answers.",
     Reason.CONFOUNDED: "Force the output lengths, and fix in both servers what the evidence names.",
     Reason.HOST_PRESSURE: "Stop the other load and run the same command again.",
+    Reason.OTHER_LOAD: "Keep other clients away from this server while it is measured.",
     Reason.CLIENT_OVERHEAD: "Ask for fewer requests at a time, or drive the load from a larger machine.",
     Reason.LIMIT_EXCEEDED: "Loosen the limit, or accept that nothing keeps it.",
 }

@@ -28,6 +28,7 @@ class Reason(StrEnum):
     TOO_SHORT = "TOO_SHORT"  # the window is below its minimum
     CONFOUNDED = "CONFOUNDED"  # the arms differ in more than speculation
     HOST_PRESSURE = "HOST_PRESSURE"  # another load was on the machine during the window
+    OTHER_LOAD = "OTHER_LOAD"  # somebody else's requests were in the server
     CLIENT_OVERHEAD = "CLIENT_OVERHEAD"  # the load client itself was the bottleneck
     LIMIT_EXCEEDED = "LIMIT_EXCEEDED"  # measured, but outside a limit of the sweep
 
@@ -36,6 +37,7 @@ class Reason(StrEnum):
 MACHINE_FAULTS = frozenset(
     {
         Reason.HOST_PRESSURE,
+        Reason.OTHER_LOAD,
         Reason.CLIENT_OVERHEAD,
         Reason.CONCURRENCY_NOT_REACHED,
         Reason.TOO_SHORT,

@@ -89,7 +89,7 @@ class Run:
         gained = best is not None and (best.log_speedup or 0.0) > math.log1p(self.sweep.confirm.same_margin)
         baseline = best.point if best is not None and gained else BASELINE
         if go_on():  # else there may be more to try at the next start
-            self.folder.write_json("baseline.json", asdict(baseline))
+            self.folder.write_json("baseline.json", {"method": baseline.method, "knobs": baseline.knobs})
             self.observer.note(f"the baseline of this sweep: {baseline.label}")
         return baseline
 
