@@ -2,11 +2,11 @@
 
 from pathlib import Path
 
-from analysis import findings, tables, words
+from analysis import findings, sides, tables, words
 from analysis.answer import Answer, answer, command_title
 from analysis.markup import Scale, block, command, figure, folded, pair, paragraph, section, table, text
 from analysis.plots import Figure, figures
-from analysis.report_input import ReportInput
+from analysis.report_input import ReportInput, Side
 from results.records import Verdict
 
 _FOLDER = Path(__file__).parent
@@ -18,6 +18,7 @@ _ACCEPTANCE_WARNING = (
 )
 _LINKS = {
     "command": "Command",
+    "sides": "A and B",
     "evidence": "Evidence",
     "latencies": "Latency",
     "search": "Search",
@@ -54,7 +55,7 @@ def _head(report: ReportInput) -> str:
     said = answer(report)
     return (
         f'<header class="{said.tone}"><p class="eyebrow">Speculative decoding, run {text(report.name)}</p>'
-        f"{_title(said)}{_interval(said)}"
+        f"{_title(said)}{_interval(said, report.reference)}"
         f"{paragraph(report.headline, 'headline') if report.headline else ''}"
         f"{_warnings(report, said)}{''.join(paragraph(d) for d in said.details)}{_holds_for(said)}"
         f"{_facts(report)}</header>{_missing(report)}"
@@ -67,7 +68,7 @@ def _title(said: Answer) -> str:
     return f'<h1 class="{size}"><span>{text(said.big)}</span>{unit}</h1>'
 
 
-def _interval(said: Answer) -> str:
+def _interval(said: Answer, reference: str) -> str:
     if said.verdict is None:
         return ""
     drawn = tables.effect_entry(said.verdict.effect).interval
@@ -78,7 +79,7 @@ def _interval(said: Answer) -> str:
     side, edge = ("left", one) if one < 50 else ("right", 100 - one)
     return (
         f'<div class="interval">{scale.bar(*drawn)}'
-        f'<span class="one {side}" style="{side}:{edge:.1f}%">1.00x, the baseline</span></div>'
+        f'<span class="one {side}" style="{side}:{edge:.1f}%">1.00x, {text(reference)}</span></div>'
     )
 
 
@@ -100,7 +101,7 @@ def _facts(report: ReportInput) -> str:
     thrown = len(report.blocks) - len(findings.valid(report.blocks))
     best = findings.best_verdict(report)
     facts = {
-        "Trials": f"{len(report.trials)}" + (f", {lost} failed" if lost else ""),
+        "Trials": (f"{len(report.trials)}" + (f", {lost} failed" if lost else "")) * (not report.comparison),
         "Blocks": f"{len(report.blocks)}" + (f", {thrown} thrown away" if thrown else ""),
         "Identical outputs": _identical(best) if best else "",
         "Acceptance length": f"{best.acceptance_length:.2f}" if best and best.acceptance_length else "",
@@ -120,13 +121,15 @@ def _missing(report: ReportInput) -> str:
     if not lacks:
         return ""
     items = "".join(f"<li>{text(sentence)}</li>" for sentence in lacks)
-    title = "What this run does not say" if report.finished else "What this run does not say yet"
+    yet = not report.finished and report.comparison is None
+    title = "What this run does not say yet" if yet else "What this run does not say"
     return f'<aside class="missing"><h2>{title}</h2><ul>{items}</ul></aside>'
 
 
 def _sections(report: ReportInput, drawn: dict[str, Figure]) -> list[str]:
     return [
         _command(report),
+        _sides(report),
         section(
             "evidence",
             "Does it hold?",
@@ -147,8 +150,29 @@ def _sections(report: ReportInput, drawn: dict[str, Figure]) -> list[str]:
         _failures(report),
         section("every-trial", "Every trial", table(tables.trials(report), titled=False)),
         _run(report),
-        _terms(words.definitions(report.objective, report.same_margin)),
+        _terms(
+            words.definitions(report.objective, report.same_margin, comparison=report.comparison is not None)
+        ),
     ]
+
+
+def _sides(report: ReportInput) -> str:
+    if report.comparison is None:
+        return ""
+    named = "".join(
+        f"<div><dt>{text(s.name)}</dt><dd>{text(_described(s))}</dd></div>" for s in report.comparison.sides
+    )
+    return section(
+        "sides",
+        "What was compared" if len(report.comparison.sides) > 1 else "What was measured",
+        f'<dl class="facts">{named}</dl>',
+        table(sides.differences(report)),
+        table(sides.sides(report)),
+    )
+
+
+def _described(side: Side) -> str:
+    return f"{side.given} ({side.point.label.removeprefix(f'{side.name}: ')})"
 
 
 def _command(report: ReportInput) -> str:
@@ -177,7 +201,7 @@ def _failures(report: ReportInput) -> str:
         "What failed",
         table(tables.failures(report)),
         table(tables.invalid_blocks(report)),
-        empty="No trial failed and no Block was thrown away." if report.trials else "",
+        empty="Nothing failed and no Block was thrown away." if report.trials or report.comparison else "",
     )
 
 

@@ -8,7 +8,7 @@ from results.reasons import Reason
 from results.records import Effect, TrialState, VerdictKind
 
 UNKNOWN = "unknown"
-_NARROW = 0.02  # an interval narrower than this needs a third decimal to be seen
+NARROW = 0.02  # an interval narrower than this needs a third decimal to be seen
 _TERMINAL_CODES = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]")
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
@@ -40,7 +40,7 @@ def times_with_interval(effect: Effect | None) -> str:
     """`1.23x (1.18x to 1.29x)`."""
     if effect is None:
         return UNKNOWN
-    decimals = 3 if effect.high - effect.low < _NARROW else 2
+    decimals = 3 if effect.high - effect.low < NARROW else 2
     low, middle, high = (times(v, decimals) for v in (effect.low, effect.log_ratio, effect.high))
     return f"{middle} ({low} to {high})"
 
@@ -89,9 +89,13 @@ def _latency(objective: str) -> tuple[str, str]:
     return f"{name} {quantile}", use
 
 
-def than_baseline(objective: str) -> str:
+def use_of(objective: str) -> str:
+    """What a latency is the time of, e.g. `per token`; "" for a throughput."""
+    return "" if objective in HIGHER_IS_BETTER else _latency(objective)[1]
+
+
+def than_baseline(objective: str, server: str = "the same server without speculation") -> str:
     """What completes `1.21x` into a statement about this objective."""
-    server = "the same server without speculation"
     if objective in HIGHER_IS_BETTER:
         per_request = " per request" if objective != "tokens_per_s" else ""
         return f"the speed{per_request} of {server}"
@@ -99,13 +103,18 @@ def than_baseline(objective: str) -> str:
     return f"as fast {use} as {server} ({name})"
 
 
-def _speedup_definition(objective: str) -> str:
+def signed_percent(log_ratio: float) -> str:
+    """`+12.3 %`, of a log ratio."""
+    return f"{100 * math.expm1(log_ratio):+.1f} %"
+
+
+def _speedup_definition(objective: str, ours: str, theirs: str) -> str:
     if objective in HIGHER_IS_BETTER:
         mean = ", the mean over requests," if objective != "tokens_per_s" else ""
-        ratio = f"Output tokens per second{mean} of a configuration divided by those of the baseline"
+        ratio = f"Output tokens per second{mean} of {ours} divided by those of {theirs}"
         scale = "1.20x is 20 % more, 0.80x is 20 % less"
     else:
-        ratio = f"{_latency(objective)[0]} of the baseline divided by that of a configuration"
+        ratio = f"{_latency(objective)[0]} of {theirs} divided by that of {ours}"
         scale = "1.25x takes 20 % less time, 0.80x takes 25 % more"
     cells = "Over several Cells: the geometric mean."
     return f"{ratio}, in the same Blocks: 1.00x is equally fast, {scale}. {cells}"
@@ -246,14 +255,41 @@ _DEFINITIONS = {
 }
 
 
-def definitions(objective: str = "tokens_per_s", same_margin: float = 0.02) -> dict[str, str]:
+_OF_SEARCHES = frozenset(
+    {"Baseline", "Search estimate", "Confirmed", "Stopped early", "Failed", "Asked for", "Effect of a knob"}
+)
+_OF_COMPARISONS = {
+    "A and B": (
+        "The two configurations, in the order they were named. B is measured against A; they may differ in "
+        "anything but the load. Nothing was searched, so nothing is the best of many."
+    ),
+    "Block": (
+        "One measurement of A and of B, adjacent in time, with the same prompts, in random order. Blocks are "
+        "the unit of evidence; requests inside one are not independent and are never counted as such."
+    ),
+    "Interval": (
+        "The range that the true speed-up lies in, by Student's t over Blocks, and wide enough to pay for "
+        "every planned look at the data."
+    ),
+    "Identical outputs": (
+        "Share of prompts to which B gives the same text as A at temperature 0. The control compares A with "
+        "itself: what it loses is the noise of batching."
+    ),
+}
+
+
+def definitions(
+    objective: str = "tokens_per_s", same_margin: float = 0.02, *, comparison: bool = False
+) -> dict[str, str]:
     """Every term of a report of this objective, in the order to print them."""
+    arms = ("B", "A") if comparison else ("a configuration", "the baseline")
+    others = {k: v for k, v in _DEFINITIONS.items() if k not in _OF_SEARCHES} | _OF_COMPARISONS
     return {
-        "Speed-up": _speedup_definition(objective),
+        "Speed-up": _speedup_definition(objective, *arms),
         "BETTER, WORSE, SAME, UNDECIDED": (
             f"BETTER: the whole interval lies above 1.00x. WORSE: below. SAME: it lies within "
             f"{100 * same_margin:g} % of 1.00x. UNDECIDED: none of these when the budget of Blocks was used "
             "up. INVALID: no valid measurement."
         ),
-        **_DEFINITIONS,
+        **(others if comparison else _DEFINITIONS),
     }

@@ -1,6 +1,6 @@
 """From a sweep file to what a run needs: engine, Space, prompts, paces. Every user's mistake ends here."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -71,11 +71,24 @@ def _hash(prompts: PromptsByClass) -> str:
 
 def prepare(sweep: Sweep) -> Plan:
     """Resolve a sweep. Raises UsageError for whatever cannot work, before anything is started."""
-    paces = [parse_pace(spec) for spec in sweep.load]
-    engine = engine_named(sweep.engine, sweep.server)
-    served = engine.resolve(sweep.model, sweep.draft, sweep.args, sweep.env)
+    if sweep.launcher == "attach":
+        raise UsageError(
+            "launcher: attach: a search starts a server for every Point, which nobody can do with one that"
+            " runs already; `tuner compare` measures such a server"
+        )
+    return plan_of(sweep, engine_named(sweep.engine, sweep.server), _whole_space)
+
+
+def _whole_space(engine: Engine, served: Served, sweep: Sweep) -> Space:
     rules = Rules(ignored=sweep.ignore_rules, allow_lossy=sweep.allow_lossy)
-    space = build_space(engine, served, sweep.space, sweep.shared, rules)
+    return build_space(engine, served, sweep.space, sweep.shared, rules)
+
+
+def plan_of(sweep: Sweep, engine: Engine, space_of: Callable[[Engine, Served, Sweep], Space]) -> Plan:
+    """The Plan of a sweep on this engine, over what `space_of` gives. Raises UsageError."""
+    paces = [parse_pace(spec) for spec in sweep.load]
+    served = engine.resolve(sweep.model, sweep.draft, sweep.args, sweep.env)
+    space = space_of(engine, served, sweep)
     tuning, validation = _prompts(sweep.workload, sweep.seed, len(paces))
     _check_paces(sweep, paces)
     count = sweep.workload.prompts_per_class * len(paces)

@@ -33,6 +33,12 @@ def engine_named(name: str, server: str, places: Places = on_this_machine) -> En
 
 def launcher_for(engine: Engine, run_dir: Path) -> Launcher:
     """What starts this engine's servers."""
+    from launchers.engines.attached import Attached
+
+    if isinstance(engine, Attached):
+        from launchers.attach import AttachLauncher
+
+        return AttachLauncher()
     if engine.name == "fake":
         from launchers.fake import FakeEngine, FakeLauncher
 
