@@ -6,7 +6,7 @@ from analysis import findings, sides, tables, words
 from analysis.answer import Answer, answer, command_title
 from analysis.markup import Scale, block, command, figure, folded, pair, paragraph, section, table, text
 from analysis.plots import Figure, figures
-from analysis.report_input import ReportInput, Side
+from analysis.report_input import ReportInput
 from results.records import Verdict
 
 _FOLDER = Path(__file__).parent
@@ -159,20 +159,13 @@ def _sections(report: ReportInput, drawn: dict[str, Figure]) -> list[str]:
 def _sides(report: ReportInput) -> str:
     if report.comparison is None:
         return ""
-    named = "".join(
-        f"<div><dt>{text(s.name)}</dt><dd>{text(_described(s))}</dd></div>" for s in report.comparison.sides
-    )
     return section(
         "sides",
         "What was compared" if len(report.comparison.sides) > 1 else "What was measured",
-        f'<dl class="facts">{named}</dl>',
+        table(sides.named(report), titled=False),
         table(sides.differences(report)),
         table(sides.sides(report)),
     )
-
-
-def _described(side: Side) -> str:
-    return f"{side.given} ({side.point.label.removeprefix(f'{side.name}: ')})"
 
 
 def _command(report: ReportInput) -> str:

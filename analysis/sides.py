@@ -77,6 +77,20 @@ def _by_cell(measurements: Iterable[Measurement]) -> dict[Cell, list[Measurement
     return found
 
 
+def named(report: ReportInput) -> Table:
+    """Who is who."""
+    sides = report.comparison.sides if report.comparison is not None else ()
+    rows = [
+        (
+            Entry(s.name),
+            Entry(s.given, code=True),
+            Entry(s.point.label.removeprefix(f"{s.name}: "), code=True),
+        )
+        for s in sides
+    ]
+    return Table("named", "A and B", ("Side", "Given as", "Configuration"), tuple(rows))
+
+
 def differences(report: ReportInput) -> Table:
     """What was asked for differently on the two sides of a comparison."""
     found = report.comparison.differences if report.comparison is not None else ()

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from analysis import sides
 from analysis.answer import Answer, Tone, answer, command_title
 from analysis.findings import best_verdict, failed, missing, reason_of, search_estimate
-from analysis.report_input import Comparison, ReportInput, Side
+from analysis.report_input import ReportInput
 from analysis.tables import Table as Content
 from analysis.words import clean, count, one_line, percent, times, times_with_interval
 from results.records import BASELINE, Effect, Trial, Verdict, VerdictKind
@@ -36,7 +36,7 @@ def verdict_lines(report: ReportInput) -> "Iterator[RenderableType]":
     yield from _head(report, answer(report))
     best = best_verdict(report)
     if report.comparison is not None:
-        yield from _compared(report, report.comparison)
+        yield from _compared(report)
     elif report.verdicts:
         yield from _section("Confirmed on held-out prompts", _finalists(report))
     if best is not None and best.by_class:
@@ -52,17 +52,13 @@ def verdict_lines(report: ReportInput) -> "Iterator[RenderableType]":
         yield from _section(command_title(report), _text(continued(clean(report.command))))
 
 
-def _compared(report: ReportInput, comparison: Comparison) -> "Iterator[RenderableType]":
+def _compared(report: ReportInput) -> "Iterator[RenderableType]":
     """Who is who, what differs, and what each reaches."""
     yield _text("")
-    yield _grid([(s.name, _text(f"{s.given}  ({_settings_of(s)})")) for s in comparison.sides], "bold")
+    yield _plain(sides.named(report))
     for shown in (sides.differences(report), sides.sides(report)):
         if shown.rows:
             yield from _section(shown.title, _plain(shown))
-
-
-def _settings_of(side: Side) -> str:
-    return side.point.label.removeprefix(f"{side.name}: ")
 
 
 def _plain(content: "Content") -> "Table":

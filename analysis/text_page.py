@@ -32,6 +32,7 @@ def text_page(report: ReportInput) -> str:
 
 def _tables(report: ReportInput) -> tuple[Table, ...]:
     return (
+        sides.named(report),
         sides.differences(report),
         sides.sides(report),
         tables.finalists(report),

@@ -1,6 +1,6 @@
 """Servers that somebody else runs, at a URL: nothing is started here, and nothing is ended."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import cached_property
 from ipaddress import ip_address
@@ -82,10 +82,10 @@ class AttachedEndpoint:
         except psutil.Error:
             return None
 
-    def environment(self) -> None:
+    def environment(self) -> Mapping[str, str] | None:
         return None
 
-    def killed_for_memory(self) -> None:
+    def killed_for_memory(self) -> str | None:
         return None
 
 

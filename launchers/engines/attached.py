@@ -40,6 +40,7 @@ class Attached:
     """
 
     name = "openai"
+    title = "OpenAI API, version"
     usual_start_s = 0.0
     no_custom_all_reduce = ""
     speculative_settings: frozenset[str] = frozenset()
@@ -58,7 +59,7 @@ class Attached:
     # What is served
 
     def version(self) -> str:
-        return f"{self.name} {self.found.version}"
+        return f"{self.title} {self.found.version}"
 
     def resolve(
         self, model: str, draft: str | None, args: Mapping[str, KnobValue], env: Mapping[str, str]
@@ -67,9 +68,6 @@ class Attached:
 
     def notes(self, served: Served) -> Sequence[str]:
         """What cannot be checked of a server that was not started here."""
-        watched = "its gauges, looked at before and after each window, and its count of tokens"
-        blind = "nowhere: it has neither gauges nor a count of tokens"
-        others = watched if self._load() is not None or self._generated() is not None else blind
         return tuple(
             filter(
                 None,
@@ -79,10 +77,17 @@ class Attached:
                     "Its model is known by name, not by content.",
                     "It is not restarted: what it remembers of the prompts goes from Block to Block.",
                     "" if self._resets else "Its prefix cache could not be reset between windows.",
-                    f"Requests of other clients show in {others}.",
+                    self._others(),
                     self._where(),
                 ],
             )
+        )
+
+    def _others(self) -> str:
+        if self._load() is None and self._generated() is None:
+            return "Requests of other clients cannot be seen: it has neither gauges nor a count of tokens."
+        return (
+            "Requests of other clients show only in its gauges, between windows, and in its count of tokens."
         )
 
     def _where(self) -> str:

@@ -17,6 +17,7 @@ class AttachedLlamaCpp(Attached):
     """Engine of a running llama-server, or of the embedded one."""
 
     name = "llamacpp"
+    title = "llama.cpp"
     _own = LlamaCpp()
 
     @classmethod

@@ -23,6 +23,7 @@ class AttachedSglang(Attached):
     """Engine of a running SGLang."""
 
     name = "sglang"
+    title = "SGLang"
     _own = Sglang()
 
     @classmethod

@@ -23,6 +23,7 @@ class AttachedVllm(Attached):
     """Engine of a running vLLM."""
 
     name = "vllm"
+    title = "vLLM"
     _own = Vllm()
 
     @classmethod
