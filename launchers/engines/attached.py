@@ -3,6 +3,7 @@
 import time
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, fields
+from functools import cached_property
 from typing import Any, Self, cast
 
 from launchers.attach import is_on_this_machine
@@ -77,13 +78,15 @@ class Attached:
                     "Its model is known by name, not by content.",
                     "It is not restarted: what it remembers of the prompts goes from Block to Block.",
                     "" if self._resets else "Its prefix cache could not be reset between windows.",
-                    self._others(),
+                    self._others,
                     self._where(),
                 ],
             )
         )
 
+    @cached_property
     def _others(self) -> str:
+        """Asked once: it is also told of a server that has ended since."""
         if self._load() is None and self._generated() is None:
             return "Requests of other clients cannot be seen: it has neither gauges nor a count of tokens."
         return (

@@ -5,16 +5,19 @@ from pathlib import Path
 
 import pytest
 
+from launchers.attach import AttachedEndpoint
 from launchers.engines.engine import Served
 from launchers.fake import FakeEngine, FakeLauncher
 from launchers.launcher import Launch
 from launchers.port import free_port
 from results.errors import UsageError
 from results.records import BASELINE, Point
+from results.store import RunFolder
 from sweeps.prepare import prepare
 from sweeps.sides import comparison
 from sweeps.sweep import parse_sweep
 from tests.launchers.http_server import canned
+from tests.launchers.test_attached import guarded
 
 OFF = "engine: fake\nspace: {none: }\nworkload: {max_tokens: 60, prompts_per_class: 2}\n"
 ON = OFF.replace("{none: }", "{fake-ngram: {n: 4, m: 8}}")
@@ -194,3 +197,18 @@ def test_what_no_side_can_be(a: str, b: str) -> None:
         comparison(["http://127.0.0.1:1", a])
     with pytest.raises(UsageError, match="no address of a server"):
         comparison([a, "ftp://127.0.0.1"])
+
+
+def test_a_key_is_sent_and_written_nowhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = written(tmp_path / "like.yaml", OFF)
+    monkeypatch.setenv("MY_KEY", "PLANTED-KEY")
+    with guarded("PLANTED-KEY") as url:
+        compared = comparison([url], ["api_key_env=MY_KEY"], Path(file))
+        folder = RunFolder(tmp_path / "run")
+        target = compared.a.plan.setup(folder).target(AttachedEndpoint(url, tmp_path / "log"))
+        assert target.headers == {"Authorization": "Bearer PLANTED-KEY"}
+        monkeypatch.setenv("MY_KEY", "")
+        with pytest.raises(UsageError, match="asks for an API key"):
+            comparison([url], ["api_key_env=MY_KEY"], Path(file))
+    for shown in (compared.record(), compared.environment(), compared.shared_yaml(), target):
+        assert "PLANTED-KEY" not in str(shown)
