@@ -117,7 +117,8 @@ def _facts(report: ReportInput, best: Verdict | None) -> "list[tuple[str, Text]]
     """What else is known of the best, and what makes the others invalid, as (name, text)."""
     facts = _facts_of(best, report) if best is not None else []
     if report.comparison is not None:
-        return [*facts, *(("Not checked", _text(sentence)) for sentence in missing(report))]
+        lines = [_text(f"- {sentence}") for sentence in missing(report)]
+        return [*facts, *(("" if i else "Not checked", line) for i, line in enumerate(lines))]
     invalid = [v for v in report.verdicts if v.kind is VerdictKind.INVALID]
     return [*facts, *(("Invalid", _text(f"{v.point.label}: {one_line(v.why)}", _CAUTION)) for v in invalid)]
 

@@ -242,6 +242,8 @@ def attach(url: str, model: str = "", key: str = "") -> Attached:
 
 def _why_not(error: MeasurementInvalid) -> str:
     told = error.evidence
+    if "CERTIFICATE_VERIFY_FAILED" in told:
+        return f"its certificate is not trusted; name the file of its authority in SSL_CERT_FILE ({told})"
     if error.reason is Reason.SERVER_DIED:
         return f"nothing answers there ({told}); start the server, or correct the address"
     if "HTTP 401" in told or "HTTP 403" in told:

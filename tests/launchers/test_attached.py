@@ -1,5 +1,8 @@
 """Engines of servers that somebody else runs: what they find out from canned answers, and refuse."""
 
+import shutil
+import ssl
+import subprocess
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -302,8 +305,8 @@ def test_an_address_where_nothing_answers_is_a_usage_error() -> None:
 
 
 @contextmanager
-def guarded(key: str) -> Iterator[str]:
-    """A server that answers only requests with this key."""
+def guarded(key: str, certificate: Path | None = None) -> Iterator[str]:
+    """A server that answers only requests with this key; over TLS if it has a certificate."""
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
@@ -318,9 +321,13 @@ def guarded(key: str) -> Iterator[str]:
             pass
 
     with HTTPServer(("127.0.0.1", 0), Handler) as server:
+        if certificate is not None:
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            context.load_cert_chain(certificate)
+            server.socket = context.wrap_socket(server.socket, server_side=True)
         thread = threading.Thread(target=server.serve_forever, args=(0.01,))
         thread.start()
-        yield f"http://127.0.0.1:{server.server_port}"
+        yield f"http{'s' * (certificate is not None)}://127.0.0.1:{server.server_port}"
         server.shutdown()
         thread.join()
 
@@ -331,6 +338,21 @@ def test_a_server_that_asks_for_a_key_gets_it() -> None:
         with pytest.raises(UsageError, match="api_key_env") as caught:
             attach(url, key="another")
     assert "PLANTED-KEY" not in str(caught.value)
+
+
+@pytest.mark.skipif(shutil.which("openssl") is None, reason="makes the certificate")
+def test_a_server_behind_a_certificate_of_one_s_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    key, certificate = tmp_path / "key.pem", tmp_path / "certificate.pem"
+    make = f"req -x509 -newkey rsa:2048 -nodes -keyout {key} -out {certificate} -days 2 -subj /CN=localhost"
+    names = ["-addext", "subjectAltName=IP:127.0.0.1"]
+    subprocess.run(["openssl", *make.split(), *names], check=True, capture_output=True)
+    file = tmp_path / "server.pem"
+    file.write_text(key.read_text() + certificate.read_text())
+    with guarded("PLANTED-KEY", file) as url:
+        with pytest.raises(UsageError, match="SSL_CERT_FILE"):
+            attach(url, key="PLANTED-KEY")
+        monkeypatch.setenv("SSL_CERT_FILE", str(file))
+        assert attach(url, key="PLANTED-KEY").found.model == "m"
 
 
 def test_a_key_goes_to_its_own_server_alone() -> None:
