@@ -65,7 +65,9 @@ class AttachedSglang(Attached):
         return admitted(fetch_samples(f"{self.url}/metrics") or [])
 
     def _generated(self) -> int | None:
-        return total(fetch_samples(f"{self.url}/metrics") or [], GENERATED)
+        """The counter is not there before the first request has ended."""
+        page = fetch_samples(f"{self.url}/metrics")
+        return None if page is None else total(page, GENERATED) or 0
 
     def _reset(self, endpoint: Endpoint) -> bool:
         return self._own.reset_cache(endpoint)
