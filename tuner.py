@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from results.store import RunFolder
     from sweeps.observer import Observer
     from sweeps.prepare import Plan
+    from sweeps.sides import Comparison
 
 USAGE, INVALID, INTERRUPTED = 2, 5, 130
 
@@ -134,10 +135,7 @@ def sweep(
     from sweeps.prepare import prepare
     from sweeps.sweep import load_sweep
 
-    def told(line: str) -> None:
-        _say(line, err=True)
-
-    plan = prepare(load_sweep(file, overrides or ()), planning=dry_run, told=told)
+    plan = prepare(load_sweep(file, overrides or ()), planning=dry_run, told=_tell)
     folder = RunFolder(run or Path("runs") / plan.sweep.name)
     if dry_run:
         _print(*_dry_run_lines(plan))
@@ -146,6 +144,42 @@ def sweep(
 
     with _stop_on_signal() as stopped, _progress() as observer:
         run_sweep(plan, folder, observer, stopped)
+    code = _conclude(folder)
+    raise typer.Exit(INTERRUPTED if stopped() else code)
+
+
+@app.command()
+def compare(
+    sides: Annotated[
+        list[str],
+        typer.Argument(metavar="A [B]", help="Each the sweep file of one configuration, or a URL."),
+    ],
+    overrides: Overrides = None,
+    like: Annotated[
+        Path | None, typer.Option(help="Sweep file that gives the workload, where A and B are URLs.")
+    ] = None,
+    run: Annotated[Path | None, typer.Option(help="Run folder; default runs/compare-A-B.")] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Show what would be done, start nothing.")
+    ] = False,
+) -> None:
+    """Measure configuration B against A, without a search, and say which is faster.
+
+    Either may be the URL of a server that somebody else runs: it is measured, never started or ended.
+    With A alone there are figures and no verdict. The same command goes on with an interrupted run.
+    """
+    from results.store import RunFolder
+    from sweeps.sides import comparison
+
+    compared = comparison(sides, overrides or (), like, planning=dry_run, told=_tell)
+    folder = RunFolder(run or Path("runs") / compared.name)
+    if dry_run:
+        _print(*_dry_comparison_lines(compared))
+        return
+    from sweeps.compare import run_comparison
+
+    with _stop_on_signal() as stopped, _progress() as observer:
+        run_comparison(compared, folder, observer, stopped)
     code = _conclude(folder)
     raise typer.Exit(INTERRUPTED if stopped() else code)
 
@@ -250,6 +284,24 @@ def _dry_run_lines(plan: "Plan") -> "Iterator[RenderableType]":
     yield from (Text(f"Note: {note}") for note in plan_of.notes)
 
 
+def _dry_comparison_lines(compared: "Comparison") -> "Iterator[RenderableType]":
+    from rich.syntax import Syntax
+    from rich.text import Text
+
+    from sweeps.forecast import command_of, comparison_time, sensitivity
+
+    yield Syntax(compared.shared_yaml(), "yaml", background_color="default")
+    for side in compared.sides:
+        yield Text(f"{side.name}: {side.given}", style="bold")
+        yield Text("  " + command_of(side.plan, side.point))
+    yield from (Text(f"{name}: A {a}, B {b}") for name, a, b in compared.differences())
+    yield Text(comparison_time([side.plan for side in compared.sides]))
+    if compared.b is not None:
+        yield Text(sensitivity(compared.a.plan))
+    yield from (Text(f"Note: {note}") for note in (*compared.notes(), *compared.notes_of_sides()))
+    yield from (Text(f"Not checked: {sentence}") for sentence in compared.unchecked())
+
+
 @contextmanager
 def _stop_on_signal() -> Iterator[Callable[[], bool]]:
     """First Ctrl-C: stop after the Block in flight. Second, or SIGTERM: stop now."""
@@ -293,6 +345,10 @@ def _print(*renderables: "RenderableType") -> None:
 
 def _say(text: str, *, err: bool = False) -> None:
     typer.echo(text, err=err)
+
+
+def _tell(line: str) -> None:
+    _say(line, err=True)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -32,6 +32,8 @@ class Answer:
 
 
 def answer(report: ReportInput) -> Answer:
+    if report.comparison is not None:
+        return _compared(report)
     best = findings.best_verdict(report)
     if report.winner is not None and report.winner.kind is VerdictKind.BETTER:
         return _faster(report.winner, report.objective)
@@ -53,11 +55,31 @@ def answer(report: ReportInput) -> Answer:
 
 def command_title(report: ReportInput) -> str:
     """What to do with the command of this run."""
+    if report.comparison is not None:
+        return f"Run {'B' if report.winner is not None else 'A'}, the faster one"
     return {
         Tone.FASTER: "Run the winner",
         Tone.STAY: "Run the server without speculation",
         Tone.OPEN: "Run the best so far, which is not shown to be faster",
     }[answer(report).tone]
+
+
+def _compared(report: ReportInput) -> Answer:
+    """The answer of a comparison, or the figures of one side alone."""
+    verdict = report.verdicts[0] if report.verdicts else None
+    if verdict is None:
+        alone = report.comparison is not None and len(report.comparison.sides) == 1
+        return Answer(Tone.OPEN, "No verdict" if alone and report.finished else "Not finished", "", ())
+    if verdict.kind is VerdictKind.UNDECIDED:
+        return Answer(
+            Tone.OPEN, "Not decided" if report.finished else "Not finished", "", (), verdict=verdict
+        )
+    if verdict.kind is VerdictKind.INVALID:
+        return Answer(Tone.OPEN, "No valid answer", "", ())
+    tone = Tone.FASTER if verdict.kind is VerdictKind.BETTER else Tone.STAY
+    middle = words.times_with_interval(verdict.effect).partition(" (")[0]
+    unit = words.than_baseline(report.objective, "A")
+    return Answer(tone, middle, unit, (), verdict.cells, verdict)
 
 
 def _faster(winner: Verdict, objective: str) -> Answer:

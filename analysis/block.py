@@ -261,8 +261,11 @@ def _too_short(measurement: Measurement, rules: Rules) -> Failure | None:
 
 
 def _other_settings(run: ArmRun, baseline: ArmRun, rules: Rules) -> Failure | None:
-    """Only between arms of the same shared settings: others may move settings that hang on them."""
-    if rules.speculative_keys is None or run.point.shared != baseline.point.shared:
+    """Only between arms of the same shared settings: others may move settings that hang on them.
+
+    The sides of a comparison may differ in anything.
+    """
+    if rules.speculative_keys is None or run.point.name or run.point.shared != baseline.point.shared:
         return None
     allowed = rules.speculative_keys | run.point.speculative.keys()
     found = changed(baseline.effective, run.effective, ignoring=allowed)

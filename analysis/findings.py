@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from statistics import fmean, median
 
 from analysis.acceptance import over_windows
-from analysis.report_input import ReportInput
+from analysis.report_input import Comparison, ReportInput
 from results.records import (
     Acceptance,
+    AcceptanceState,
     ArmRun,
     Block,
     Cell,
@@ -70,7 +71,9 @@ def best_verdict(report: ReportInput) -> Verdict | None:
 
 
 def subject(report: ReportInput) -> Point | None:
-    """The Point that the details are about: the winner, or the best there is."""
+    """The Point that the details are about: the winner, or the best there is; of a comparison B."""
+    if report.comparison is not None:
+        return report.comparison.sides[-1].point
     verdict, trial = best_verdict(report), best_trial(report.trials)
     if verdict is not None:
         return verdict.point
@@ -79,6 +82,8 @@ def subject(report: ReportInput) -> Point | None:
 
 def subject_name(report: ReportInput) -> str:
     """What to call the subject."""
+    if report.comparison is not None:
+        return report.comparison.sides[-1].name
     if report.winner is not None:
         return "winner"
     return "best finalist" if best_verdict(report) is not None else "best trial"
@@ -102,6 +107,8 @@ def best_so_far(trials: Sequence[Trial]) -> list[tuple[int, float]]:
 
 def pooled_acceptance(point: Point, blocks: Sequence[Block]) -> Acceptance:
     """Acceptance of one Point over all its windows."""
+    if point.is_baseline:
+        return Acceptance(AcceptanceState.NOT_SPECULATING)
     return over_windows(windows(point, blocks))
 
 
@@ -141,13 +148,13 @@ def latencies(point: Point, blocks: Sequence[Block]) -> list[Latency]:
     ours = windows(point, shared)
     theirs = [m for b in shared if b.baseline is not None for m in b.baseline.measurements]
     return [
-        Latency(cell, name, _median_quantiles(theirs, cell, read), _median_quantiles(ours, cell, read))
+        Latency(cell, name, median_quantiles(theirs, cell, read), median_quantiles(ours, cell, read))
         for cell in dict.fromkeys(m.cell for m in ours)
         for name, read in _LATENCIES.items()
     ]
 
 
-def _median_quantiles(
+def median_quantiles(
     measurements: Iterable[Measurement], cell: Cell, read: Callable[[Measurement], Quantiles | None]
 ) -> Quantiles | None:
     found = [q for m in measurements if m.cell == cell and (q := read(m)) is not None]
@@ -200,13 +207,22 @@ def pooled_outputs(checks: Iterable[OutputCheck | None]) -> OutputCheck | None:
     return OutputCheck(sum(c.compared for c in found), sum(c.identical for c in found), diverged)
 
 
+def shown_points(report: ReportInput) -> dict[str, Point]:
+    """Every Point with figures, by its label: the sides of a comparison, else those that were searched."""
+    if report.comparison is not None:
+        return {side.point.label: side.point for side in report.comparison.sides}
+    return {t.label: t.launched for t in measured(report.trials)}
+
+
 def _has_acceptance(report: ReportInput) -> bool:
-    points = {t.launched.key: t.launched for t in measured(report.trials)}.values()
+    points = shown_points(report).values()
     return any(pooled_acceptance(point, report.blocks).length is not None for point in points)
 
 
 def missing(report: ReportInput) -> list[str]:
     """What this run does not say yet, one sentence each."""
+    if report.comparison is not None:
+        return _unchecked(report.comparison)
     lacks = {
         "No trial has been recorded.": not report.trials,
         "No trial has a number.": bool(report.trials) and not measured(report.trials),
@@ -218,3 +234,12 @@ def missing(report: ReportInput) -> list[str]:
         "The environment was not recorded.": not report.environment,
     }
     return [sentence for sentence, true in lacks.items() if true]
+
+
+def _unchecked(comparison: Comparison) -> list[str]:
+    """Notes, and what cannot be checked of each side; once where it is the same for both."""
+    names: dict[str, list[str]] = {}
+    for side in comparison.sides:
+        for sentence in side.unchecked:
+            names.setdefault(sentence, []).append(side.name)
+    return [*comparison.notes, *(f"{' and '.join(of)}: {sentence}" for sentence, of in names.items())]

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from analysis import findings, hardware, tables, variables, words
+from analysis import findings, hardware, sides, tables, variables, words
 from analysis.answer import Answer, answer, command_title
 from analysis.markup import Scale, block, command, figure, folded, pair, paragraph, section, table, text
 from analysis.plots import Figure, figures
@@ -19,6 +19,7 @@ _ACCEPTANCE_WARNING = (
 )
 _LINKS = {
     "command": "Command",
+    "sides": "A and B",
     "evidence": "Evidence",
     "latencies": "Latency",
     "search": "Search",
@@ -56,7 +57,7 @@ def _head(report: ReportInput) -> str:
     said = answer(report)
     return (
         f'<header class="{said.tone}"><p class="eyebrow">Speculative decoding, run {text(report.name)}</p>'
-        f"{_title(said)}{_interval(said)}"
+        f"{_title(said)}{_interval(said, report.reference)}"
         f"{paragraph(report.headline, 'headline') if report.headline else ''}"
         f"{_warnings(report, said)}{''.join(paragraph(d) for d in said.details)}{_holds_for(said)}"
         f"{_facts(report)}</header>{_missing(report)}"
@@ -69,7 +70,7 @@ def _title(said: Answer) -> str:
     return f'<h1 class="{size}"><span>{text(said.big)}</span>{unit}</h1>'
 
 
-def _interval(said: Answer) -> str:
+def _interval(said: Answer, reference: str) -> str:
     if said.verdict is None:
         return ""
     drawn = tables.effect_entry(said.verdict.effect).interval
@@ -80,7 +81,7 @@ def _interval(said: Answer) -> str:
     side, edge = ("left", one) if one < 50 else ("right", 100 - one)
     return (
         f'<div class="interval">{scale.bar(*drawn)}'
-        f'<span class="one {side}" style="{side}:{edge:.1f}%">1.00x, the baseline</span></div>'
+        f'<span class="one {side}" style="{side}:{edge:.1f}%">1.00x, {text(reference)}</span></div>'
     )
 
 
@@ -102,7 +103,7 @@ def _facts(report: ReportInput) -> str:
     thrown = len(report.blocks) - len(findings.valid(report.blocks))
     best = findings.best_verdict(report)
     facts = {
-        "Trials": f"{len(report.trials)}" + (f", {lost} failed" if lost else ""),
+        "Trials": (f"{len(report.trials)}" + (f", {lost} failed" if lost else "")) * (not report.comparison),
         "Blocks": f"{len(report.blocks)}" + (f", {thrown} thrown away" if thrown else ""),
         "Identical outputs": _identical(best) if best else "",
         "Acceptance length": f"{best.acceptance_length:.2f}" if best and best.acceptance_length else "",
@@ -122,13 +123,15 @@ def _missing(report: ReportInput) -> str:
     if not lacks:
         return ""
     items = "".join(f"<li>{text(sentence)}</li>" for sentence in lacks)
-    title = "What this run does not say" if report.finished else "What this run does not say yet"
+    yet = not report.finished and report.comparison is None
+    title = "What this run does not say yet" if yet else "What this run does not say"
     return f'<aside class="missing"><h2>{title}</h2><ul>{items}</ul></aside>'
 
 
 def _sections(report: ReportInput, drawn: dict[str, Figure]) -> list[str]:
     return [
         _command(report),
+        _sides(report),
         section(
             "evidence",
             "Does it hold?",
@@ -151,8 +154,22 @@ def _sections(report: ReportInput, drawn: dict[str, Figure]) -> list[str]:
         _failures(report),
         section("every-trial", "Every trial", table(tables.trials(report), titled=False)),
         _run(report),
-        _terms(words.definitions(report.objective, report.same_margin)),
+        _terms(
+            words.definitions(report.objective, report.same_margin, comparison=report.comparison is not None)
+        ),
     ]
+
+
+def _sides(report: ReportInput) -> str:
+    if report.comparison is None:
+        return ""
+    return section(
+        "sides",
+        "What was compared" if len(report.comparison.sides) > 1 else "What was measured",
+        table(sides.named(report), titled=False),
+        table(sides.differences(report)),
+        table(sides.sides(report)),
+    )
 
 
 def _command(report: ReportInput) -> str:
@@ -196,7 +213,7 @@ def _failures(report: ReportInput) -> str:
         "What failed",
         table(tables.failures(report)),
         table(tables.invalid_blocks(report)),
-        empty="No trial failed and no Block was thrown away." if report.trials else "",
+        empty="Nothing failed and no Block was thrown away." if report.trials or report.comparison else "",
     )
 
 

@@ -1,7 +1,7 @@
 """The figures of a report, each with the sentence that says what one sees in it."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from analysis import findings, noise, svg, words
@@ -129,8 +129,9 @@ def classes(report: ReportInput) -> Figure | None:
         draw_rows(axes, rows)
 
     known = any(row.low is not None for row in rows)
+    reference = _reference_key(report)
     marks = sign_keys(report.objective) if known else (Key("search estimate", "●", "--muted"),)
-    keys = (*marks, BASELINE_KEY)
+    keys = (*marks, reference)
     return _figure("class-map", "Speed-up per class", caption, paint, rows_height(rows), keys, _NARROW_LEFT)
 
 
@@ -160,14 +161,18 @@ def confirmation(report: ReportInput) -> Figure | None:
     def paint(axes: "Axes") -> None:
         draw_rows(axes, rows)
 
-    keys = (
-        Key("confirmed, with its interval", "●", "--ink"),
-        Key("search estimate", "○", "--muted"),
-        BASELINE_KEY,
-    )
+    measured = Key("confirmed, with its interval", "●", "--ink")
+    keys: tuple[Key, ...] = (measured, Key("search estimate", "○", "--muted"), BASELINE_KEY)
     caption = _confirmation_caption(rows[0])
     title = "Confirmed against searched"
+    if report.comparison is not None:
+        keys = (replace(measured, label="B, with its interval"), _reference_key(report))
+        caption, title = f"B is at {rows[0].middle:.2f}x of A.", "B against A"
     return _figure("confirmation", title, caption, paint, rows_height(rows), keys, _NARROW_LEFT)
+
+
+def _reference_key(report: ReportInput) -> Key:
+    return replace(BASELINE_KEY, label=report.reference.removeprefix("the "))
 
 
 def _confirmation_caption(best: Row) -> str:
@@ -204,7 +209,8 @@ def positions(report: ReportInput) -> Figure | None:
 def _shown_points(report: ReportInput) -> list[Point]:
     """What the report is about first, then the other finalists."""
     first = findings.subject(report)
-    candidates = [*([first] if first else []), *(v.point for v in report.verdicts)]
+    sides = report.comparison.sides if report.comparison is not None else ()
+    candidates = [*([first] if first else []), *(v.point for v in report.verdicts), *(s.point for s in sides)]
     return list({p.key: p for p in candidates}.values())[:_MOST_LINES]
 
 

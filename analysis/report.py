@@ -6,8 +6,9 @@ All four say speed-ups as factors (1.23 = 23 % better than the baseline), never 
 import csv as csv_format
 import io
 import json
+from collections.abc import Mapping, Sequence
 
-from analysis import findings, hardware, noise, tables, words
+from analysis import findings, hardware, noise, sides, tables, words
 from analysis.answer import answer
 from analysis.noise import BlockNoise
 from analysis.page import page
@@ -31,7 +32,13 @@ def markdown(report: ReportInput) -> str:
 
 
 def csv(report: ReportInput) -> str:
-    """One row per Trial; a column per knob and per Cell; empty where there is no number."""
+    """One row per Trial; a column per knob and per Cell; empty where there is no number.
+
+    Of a comparison one row per side and Cell.
+    """
+    if report.comparison is not None:
+        shown = sides.sides(report)
+        return _written(shown.columns, _rows(shown))
     knobs = sorted({name for t in report.trials for name in t.point.knobs})
     cells = list(dict.fromkeys(name for t in report.trials for name in t.by_cell))
     fixed = [
@@ -50,11 +57,15 @@ def csv(report: ReportInput) -> str:
         "evidence",
     ]
     columns = [*fixed, *(f"knob.{k}" for k in knobs), *(f"speedup {c}" for c in cells)]
+    known = noise.block_noise(report.blocks, report.objective)
+    return _written(columns, [_csv_row(report, trial, known) for trial in report.trials])
+
+
+def _written(columns: Sequence[str], rows: Sequence[Mapping[str, object]]) -> str:
     written = io.StringIO()
     writer = csv_format.DictWriter(written, columns, restval="", lineterminator="\n")
     writer.writeheader()
-    known = noise.block_noise(report.blocks, report.objective)
-    writer.writerows(_csv_row(report, trial, known) for trial in report.trials)
+    writer.writerows(rows)
     return written.getvalue()
 
 
@@ -85,6 +96,7 @@ def as_json(report: ReportInput) -> str:
         "headline": report.headline,
         "banner": report.banner,
         "command": report.command,
+        "comparison": _comparison(report),
         "winner": _verdict(report, report.winner) if report.winner is not None else None,
         "verdicts": [_verdict(report, v) for v in report.verdicts],
         "trials": [_trial(report, t, known) for t in report.trials],
@@ -97,6 +109,27 @@ def as_json(report: ReportInput) -> str:
         "environment": dict(tables.flat(report.environment)),
     }
     return json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+
+
+def _comparison(report: ReportInput) -> dict[str, object] | None:
+    if report.comparison is None:
+        return None
+    return {
+        "sides": [
+            {"name": s.name, "given": s.given, "method": s.point.method, "knobs": dict(s.point.knobs)}
+            for s in report.comparison.sides
+        ],
+        "differences": [{"setting": n, "A": a, "B": b} for n, a, b in report.comparison.differences],
+        "figures": _rows(sides.sides(report)),
+    }
+
+
+def _rows(table: tables.Table) -> list[dict[str, object]]:
+    """Rows by column: numbers where there are some, else text."""
+    return [
+        {c: e.text if e.order is None else e.order for c, e in zip(table.columns, row, strict=True)}
+        for row in table.rows
+    ]
 
 
 def _verdict(report: ReportInput, verdict: Verdict) -> dict[str, object]:

@@ -3,7 +3,27 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from results.records import Block, Trial, Verdict
+from results.records import Block, Point, Trial, Verdict
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """One of the two configurations of a comparison."""
+
+    name: str  # "A" or "B"
+    given: str  # the file or the URL that describes it
+    point: Point
+    attached: bool = False  # somebody else runs it
+    unchecked: tuple[str, ...] = ()  # sentences: what of it cannot be checked
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """B measured against A; or A alone."""
+
+    sides: tuple[Side, ...]
+    differences: tuple[tuple[str, str, str], ...] = ()  # (setting, in A, in B), as asked for
+    notes: tuple[str, ...] = ()  # what to know of the two together
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,3 +46,9 @@ class ReportInput:
     calibration: Mapping[str, object] = field(default_factory=dict)  # figure name -> value
     phases_s: Mapping[str, float] = field(default_factory=dict)  # phase -> seconds spent in it
     finished: bool = False  # nothing more would be measured, whatever came of it
+    comparison: Comparison | None = None  # of two configurations, in place of a search
+
+    @property
+    def reference(self) -> str:
+        """What everything is compared with."""
+        return "A" if self.comparison else "the baseline"

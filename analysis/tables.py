@@ -7,10 +7,9 @@ from analysis import findings, noise, words
 from analysis.report_input import ReportInput
 from analysis.settings import changed
 from results.reasons import Reason
-from results.records import Effect, KnobValue, Quantiles, Trial, Verdict
+from results.records import ArmRun, Effect, KnobValue, Quantiles, Trial, Verdict
 
 _QUANTILES = ("p50", "p95", "p99")
-_BAR_NOTE = "In the bars, the thin mark is the baseline; grey means that the sign is not certain."
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +34,8 @@ class Table:
 
 
 def finalists(report: ReportInput) -> Table:
+    if report.comparison is not None:
+        return _verdict_on_b(report)
     rows = [_finalist_row(report, v) for v in _fastest_first(report.verdicts)]
     return Table(
         "finalists",
@@ -42,8 +43,26 @@ def finalists(report: ReportInput) -> Table:
         ("Configuration", "Answer", "Confirmed", "Search estimate", "Blocks", "Why"),
         tuple(rows),
         frozenset({"Blocks"}),
-        _BAR_NOTE,
+        _bar_note(report),
     )
+
+
+def _verdict_on_b(report: ReportInput) -> Table:
+    rows = [
+        (
+            Entry(v.kind.value),
+            effect_entry(v.effect),
+            _number(v.effect.blocks if v.effect else None),
+            Entry(" ".join((v.why, *v.warnings))),
+        )
+        for v in report.verdicts
+    ]
+    columns = ("Verdict", "Speed-up", "Blocks", "Why")
+    return Table("verdict", "B against A", columns, tuple(rows), frozenset({"Blocks"}), _bar_note(report))
+
+
+def _bar_note(report: ReportInput) -> str:
+    return f"In the bars, the thin mark is {report.reference}; grey means that the sign is not certain."
 
 
 def _fastest_first(verdicts: Sequence[Verdict]) -> list[Verdict]:
@@ -66,19 +85,22 @@ def classes(report: ReportInput) -> Table:
     names = dict.fromkeys(name for v in judged for name in v.by_class)
     rows = [(Entry(name), *(effect_entry(v.by_class.get(name)) for v in judged)) for name in names]
     columns = ("Class", *(v.point.label for v in judged))
-    return Table("classes", "Confirmed speed-up per class", columns, tuple(rows), note=_BAR_NOTE)
+    title = "Speed-up per class" if report.comparison else "Confirmed speed-up per class"
+    return Table("classes", title, columns, tuple(rows), note=_bar_note(report))
 
 
 def latency(report: ReportInput) -> Table:
     point, name = findings.subject(report), findings.subject_name(report)
-    found = findings.latencies(point, report.blocks) if point is not None else []
+    alone = report.comparison is not None and len(report.comparison.sides) == 1
+    found = findings.latencies(point, report.blocks) if point is not None and not alone else []
     rows = [
         (Entry(f.cell.label), Entry(f.metric), *_quantile_pairs(f.baseline, f.candidate))
         for f in found
         if f.baseline is not None or f.candidate is not None
     ]
     columns = ("Cell", "Metric", *_QUANTILES)
-    note = f"Baseline → {name} ({point.label}), medians over Blocks." if point is not None else ""
+    reference = "A" if report.comparison else "Baseline"
+    note = f"{reference} → {name} ({point.label}), medians over Blocks." if point is not None else ""
     return Table("latency", "Latency", columns, tuple(rows), frozenset(_QUANTILES), note)
 
 
@@ -98,7 +120,8 @@ def outputs(report: ReportInput) -> Table:
         control = findings.pooled_outputs(b.control for b in findings.valid(report.blocks))
         shares = [c.identical_share if c else None for c in (ours, control)]
         rows = [_output_row(point.label, *shares)] if any(s is not None for s in shares) else []
-    columns = ("Configuration", "Identical to the baseline", "Control: baseline to itself")
+    itself = report.reference.removeprefix("the ")
+    columns = ("Configuration", f"Identical to {report.reference}", f"Control: {itself} to itself")
     return Table("outputs", "Identical outputs", columns, tuple(rows))
 
 
@@ -161,7 +184,8 @@ def trials(report: ReportInput) -> Table:
         ("Trial", "Configuration", "Speed-up", "Acceptance length", "State", "Proposed by", "Blocks"),
         tuple(_trial_row(report, t, noise.trial_effect(t, known)) for t in ranked),
         frozenset({"Trial", "Acceptance length", "Blocks"}),
-        f"Search estimates of one Block each, fastest first, {noise.search_intervals(known)}. {_BAR_NOTE}",
+        f"Search estimates of one Block each, fastest first, {noise.search_intervals(known)}. "
+        f"{_bar_note(report)}",
     )
 
 
@@ -186,9 +210,8 @@ def _trial_row(report: ReportInput, trial: Trial, effect: Effect | None) -> tupl
 
 def acceptance(report: ReportInput) -> Table:
     """What became of the drafts of every measured Point, with where the counts come from."""
-    points = {t.launched.key: (t.label, t.launched) for t in findings.measured(report.trials)}
     rows = []
-    for label, point in points.values():
+    for label, point in findings.shown_points(report).items():
         found = findings.pooled_acceptance(point, report.blocks)
         rows.append(
             (
@@ -218,10 +241,10 @@ def settings(report: ReportInput) -> Table:
     ours = findings.effective(point, report.blocks) if point is not None else None
     block = next((b for b in reversed(report.blocks) if ours in b.arms), None)
     theirs = findings.effective(block.compared_with, report.blocks) if block is not None else None
-    columns = ("Setting", "Baseline", name.capitalize(), "Asked for")
+    columns = ("Setting", "A" if report.comparison else "Baseline", name.capitalize(), "Asked for")
     if ours is None or theirs is None:
         return Table("settings", "Settings in effect", columns, ())
-    differing = changed(theirs.effective, ours.effective)
+    differing = changed(theirs.effective, ours.effective, ignoring=_untold(report, theirs, ours))
     asked = {r.name: str(r.asked) for r in ours.rewrites}
     rows = [
         (Entry(key, code=True), _setting(before), _setting(after), Entry(asked.get(key, "")))
@@ -230,6 +253,13 @@ def settings(report: ReportInput) -> Table:
     same = len(ours.effective.keys() | theirs.effective.keys()) - len(differing)
     note = f"Read back from the running servers; {words.count(same, 'other setting')} equal in both."
     return Table("settings", "Settings in effect", columns, tuple(rows), note=note)
+
+
+def _untold(report: ReportInput, theirs: ArmRun, ours: ArmRun) -> frozenset[str]:
+    """Settings that one side alone tells, if one was started here and the other was not."""
+    if report.comparison is None or len({side.attached for side in report.comparison.sides}) == 1:
+        return frozenset()
+    return frozenset(theirs.effective.keys() ^ ours.effective.keys())
 
 
 def _setting(value: KnobValue | None) -> Entry:

@@ -5,13 +5,15 @@ record says is text, never markup.
 """
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from analysis import sides
 from analysis.answer import Answer, Tone, answer, command_title
-from analysis.findings import best_verdict, failed, reason_of, search_estimate
+from analysis.findings import best_verdict, failed, missing, reason_of, search_estimate
 from analysis.hardware import in_short
 from analysis.report_input import ReportInput
+from analysis.tables import Table as Content
 from analysis.words import clean, count, one_line, percent, signs, times, times_with_interval
 from results.records import BASELINE, Effect, Trial, Verdict, VerdictKind
 
@@ -34,7 +36,9 @@ def verdict_lines(report: ReportInput) -> "Iterator[RenderableType]":
     """What is known of a run, top first: answer, warnings, finalists, classes, facts, failures, command."""
     yield from _head(report, answer(report))
     best = best_verdict(report)
-    if report.verdicts:
+    if report.comparison is not None:
+        yield from _compared(report)
+    elif report.verdicts:
         yield from _section("Confirmed on held-out prompts", _finalists(report))
     if best is not None and best.by_class:
         yield from _section(f"{best.point.label}, by class", _classes(best, report.objective))
@@ -47,6 +51,22 @@ def verdict_lines(report: ReportInput) -> "Iterator[RenderableType]":
         yield from _section(title, _failures(lost))
     if report.command:
         yield from _section(command_title(report), _text(continued(clean(report.command))))
+
+
+def _compared(report: ReportInput) -> "Iterator[RenderableType]":
+    """Who is who, what differs, and what each reaches."""
+    yield _text("")
+    yield _plain(sides.named(report))
+    for shown in (sides.differences(report), sides.sides(report)):
+        if shown.rows:
+            yield from _section(shown.title, _plain(shown))
+
+
+def _plain(content: "Content") -> "Table":
+    table = _table(content.columns[0], *content.columns[1:], figures=content.numeric)
+    for row in content.rows:
+        table.add_row(*(_text(entry.text) for entry in row))
+    return table
 
 
 def _section(title: str, body: "RenderableType") -> "Iterator[RenderableType]":
@@ -97,14 +117,17 @@ def _sign(effect: Effect, objective: str) -> "Text":
 
 def _facts(report: ReportInput, best: Verdict | None) -> "list[tuple[str, Text]]":
     """What else is known of the best, and what makes the others invalid, as (name, text)."""
-    facts = _facts_of(best) if best is not None else []
+    facts = _facts_of(best, report) if best is not None else []
+    if report.comparison is not None:
+        lines = [_text(f"- {sentence}") for sentence in missing(report)]
+        return [*facts, *(("" if i else "Not checked", line) for i, line in enumerate(lines))]
     invalid = [v for v in report.verdicts if v.kind is VerdictKind.INVALID]
     if best is not None and (short := in_short(report)):
         facts.append(("Hardware", _text(short)))
     return [*facts, *(("Invalid", _text(f"{v.point.label}: {one_line(v.why)}", _CAUTION)) for v in invalid)]
 
 
-def _facts_of(verdict: Verdict) -> "list[tuple[str, Text]]":
+def _facts_of(verdict: Verdict, report: ReportInput) -> "list[tuple[str, Text]]":
     facts = []
     if verdict.cells:
         facts.append(("Holds for", _text(f"{_by_pace(verdict.cells)}. Nothing is claimed beyond.")))
@@ -112,9 +135,8 @@ def _facts_of(verdict: Verdict) -> "list[tuple[str, Text]]":
         facts.append(("Acceptance", _text(f"{verdict.acceptance_length:.2f} tokens per verification step")))
     if verdict.identical_share is not None:
         control = percent(verdict.control_identical_share)
-        same = (
-            f"{percent(verdict.identical_share)} identical to the baseline's (baseline to itself: {control})"
-        )
+        of, itself = f"{report.reference}'s", report.reference.removeprefix("the ")
+        same = f"{percent(verdict.identical_share)} identical to {of} ({itself} to itself: {control})"
         facts.append(("Outputs", _text(same)))
     return [*facts, *(("Note", _text(warning, _CAUTION)) for warning in verdict.warnings)]
 
@@ -181,12 +203,12 @@ def _grid(rows: "Sequence[tuple[str, Text]]", style: str) -> "Table":
     return grid
 
 
-def _table(first: str, *columns: str) -> "Table":
+def _table(first: str, *columns: str, figures: Collection[str] = _FIGURES) -> "Table":
     """No rules and dim headers; only the first column folds."""
     from rich.table import Table
 
     table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="dim")
     table.add_column(first, overflow="fold")
     for name in columns:
-        table.add_column(name, justify="right" if name in _FIGURES else "left", no_wrap=True)
+        table.add_column(name, justify="right" if name in figures else "left", no_wrap=True)
     return table

@@ -2,7 +2,7 @@
 
 import re
 
-from analysis import findings, hardware, tables, words
+from analysis import findings, hardware, sides, tables, words
 from analysis.answer import answer, command_title
 from analysis.report_input import ReportInput
 from analysis.tables import Entry, Table
@@ -12,7 +12,9 @@ _MARKED = re.compile(r"([\\`*_\[\]<>|~])")
 
 
 def text_page(report: ReportInput) -> str:
-    said, terms = answer(report), words.definitions(report.objective, report.same_margin)
+    said, compared = answer(report), report.comparison is not None
+    missing = findings.missing(report)
+    terms = words.definitions(report.objective, report.same_margin, comparison=compared)
     title = " ".join(filter(None, (said.big, said.unit)))
     parts = [
         f"# {_text(title)}",
@@ -20,7 +22,7 @@ def text_page(report: ReportInput) -> str:
         *(_text(d) for d in said.details),
         f"Holds for: {_text(', '.join(said.holds_for))}." if said.holds_for else "",
         f"**Caution:** {_text(report.banner)}" if report.banner else "",
-        _list("What this run does not say" + ("" if report.finished else " yet"), findings.missing(report)),
+        _list(f"What this run does not say{'' if report.finished or compared else ' yet'}", missing),
         f"## {command_title(report)}\n\n{_fenced(report.command)}" if report.command else "",
         *(_table(t) for t in _tables(report)),
         _hardware(report),
@@ -33,6 +35,9 @@ def text_page(report: ReportInput) -> str:
 
 def _tables(report: ReportInput) -> tuple[Table, ...]:
     return (
+        sides.named(report),
+        sides.differences(report),
+        sides.sides(report),
         tables.finalists(report),
         tables.classes(report),
         tables.latency(report),

@@ -7,7 +7,7 @@ after planned numbers of Blocks; alpha is split over those looks and over the fi
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from statistics import fmean, median
 
@@ -85,12 +85,14 @@ def conclude(
     alpha: float = ALPHA,
     same_margin: float = SAME_MARGIN,
     limits: Mapping[str, float] | None = None,
+    same_model: bool = True,
 ) -> list[Verdict]:
     """One Verdict per finalist, in their order, from the usable confirmation Blocks.
 
     `finalists` are all that entered the confirmation, also those dropped since: alpha is split over
     them. A finalist that failed in any usable Block, or breaks a limit (latency -> upper bound), is
-    INVALID, however fast it is.
+    INVALID, however fast it is. Unless both arms serve the `same_model`, nothing is made of outputs that
+    differ.
     """
     each = look_alpha(alpha, len(looks), len(finalists))
     found = []
@@ -108,7 +110,10 @@ def conclude(
         if effect and (broken := _broken_limit(used, limits or {})):  # at planned looks only
             found.append(Verdict(VerdictKind.INVALID, point, None, {}, (), None, None, None, broken))
             continue
-        found.append(_verdict(kind, point, effect, used, each, objective))
+        verdict = _verdict(kind, point, effect, used, each, objective)
+        diverging = _diverges_beyond(used, point) if same_model else ""
+        warnings = tuple(dict.fromkeys([*verdict.warnings, *filter(None, [diverging])]))
+        found.append(replace(verdict, warnings=warnings))
     return found
 
 
@@ -159,22 +164,28 @@ def _verdict(
     alpha: float,
     objective: str,
 ) -> Verdict:
-    checks = [c for p in pairs if (c := p.block.outputs.get(point.key))]
-    controls = [c for p in pairs if (c := p.block.control)]
+    outputs, control = _outputs(pairs, point)
     measured = [m for p in pairs for m in p.candidate.measurements]
-    acceptance = over_windows(measured)
+    off = Acceptance(AcceptanceState.NOT_SPECULATING)
+    acceptance = off if point.is_baseline else over_windows(measured)
     return Verdict(
         kind,
         point,
         effect,
         _by_class(pairs, alpha, objective),
         tuple(dict.fromkeys(m.cell.label for m in measured)),
-        _pooled(checks).identical_share,
-        _pooled(controls).identical_share,
+        outputs.identical_share,
+        control.identical_share,
         acceptance.length,
-        _why(kind, effect),
-        _warnings(pairs, acceptance, _pooled(checks), _pooled(controls)),
+        _why(kind, effect, pairs),
+        _warnings(pairs, acceptance),
     )
+
+
+def _outputs(pairs: Sequence[_Pair], point: Point) -> tuple[OutputCheck, OutputCheck]:
+    """The candidate's outputs against the baseline's, and as a control the baseline's against its own."""
+    checks = [c for p in pairs if (c := p.block.outputs.get(point.key))]
+    return _pooled(checks), _pooled([c for p in pairs if (c := p.block.control)])
 
 
 def _by_class(pairs: Sequence[_Pair], alpha: float, objective: str) -> dict[str, Effect]:
@@ -199,41 +210,47 @@ def percent(log_ratio: float) -> str:
     return f"{100 * math.expm1(log_ratio):+.1f} %"
 
 
-def _why(kind: VerdictKind, effect: Effect | None) -> str:
+def reference_name(point: Point) -> str:
+    """What a Point that others are compared with is called: "A" in a comparison, else "the baseline"."""
+    return point.name or "the baseline"
+
+
+def _why(kind: VerdictKind, effect: Effect | None, pairs: Sequence[_Pair]) -> str:
     if effect is None:
         return "Too few Blocks for the first planned look."
+    reference = reference_name(pairs[0].baseline.point)
     meaning = {
-        VerdictKind.BETTER: "the whole interval is above the baseline",
-        VerdictKind.WORSE: "the whole interval is below the baseline",
+        VerdictKind.BETTER: f"the whole interval is above {reference}",
+        VerdictKind.WORSE: f"the whole interval is below {reference}",
         VerdictKind.SAME: "the whole interval lies within the margin called the same",
     }.get(kind, "the interval does not settle it")
     bounds = f"{percent(effect.low)} to {percent(effect.high)}"
     return f"{percent(effect.log_ratio)} ({bounds}) over {effect.blocks} Blocks: {meaning}."
 
 
-def _warnings(
-    pairs: Sequence[_Pair], acceptance: Acceptance, outputs: OutputCheck, control: OutputCheck
-) -> tuple[str, ...]:
+def _warnings(pairs: Sequence[_Pair], acceptance: Acceptance) -> tuple[str, ...]:
     """Each once, however many Blocks say it."""
     windows = [m for p in pairs for m in p.candidate.measurements]
     doubts = [m.acceptance for m in windows if m.acceptance.state is AcceptanceState.COUNTERS_DISAGREE]
     notes = [f"acceptance: {a.note}" for a in (*doubts, acceptance) if a.note]
     of_blocks = [warning for p in pairs for warning in p.block.warnings]
-    diverging = _diverges_beyond(outputs, control)
     theirs = merged_telemetry([m.telemetry for p in pairs for m in p.baseline.measurements])
     on_gpus = gpu_warnings(theirs, merged_telemetry([m.telemetry for m in windows]))
-    return tuple(dict.fromkeys([*notes, *of_blocks, *([diverging] if diverging else []), *on_gpus]))
+    return tuple(dict.fromkeys([*notes, *of_blocks, *on_gpus]))
 
 
-def _diverges_beyond(outputs: OutputCheck, control: OutputCheck) -> str:
+def _diverges_beyond(pairs: Sequence[_Pair], point: Point) -> str:
     """Divergence from the baseline beyond that of two baseline runs (two standard errors)."""
+    outputs, control = _outputs(pairs, point)
     ours, theirs = outputs.identical_share, control.identical_share
     if ours is None or theirs is None:
         return ""
     spread = math.sqrt(theirs * (1 - theirs) * (1 / outputs.compared + 1 / control.compared))
     if ours >= theirs - 2 * spread:
         return ""
-    return f"outputs: {ours:.0%} equal the baseline's, {theirs:.0%} between two baseline runs"
+    name = reference_name(pairs[0].baseline.point)
+    itself = f"two runs of {name}" if pairs[0].baseline.point.name else "two baseline runs"
+    return f"outputs: {ours:.0%} equal {name}'s, {theirs:.0%} between {itself}"
 
 
 def breaks_limit(verdict: Verdict) -> bool:

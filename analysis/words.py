@@ -8,7 +8,7 @@ from results.reasons import Reason
 from results.records import Effect, TrialState, VerdictKind
 
 UNKNOWN = "unknown"
-_NARROW = 0.02  # an interval narrower than this needs a third decimal to be seen
+NARROW = 0.02  # an interval narrower than this needs a third decimal to be seen
 _TERMINAL_CODES = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]")
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
@@ -40,7 +40,7 @@ def times_with_interval(effect: Effect | None) -> str:
     """`1.23x (1.18x to 1.29x)`."""
     if effect is None:
         return UNKNOWN
-    decimals = 3 if effect.high - effect.low < _NARROW else 2
+    decimals = 3 if effect.high - effect.low < NARROW else 2
     low, middle, high = (times(v, decimals) for v in (effect.low, effect.log_ratio, effect.high))
     return f"{middle} ({low} to {high})"
 
@@ -89,9 +89,13 @@ def _latency(objective: str) -> tuple[str, str]:
     return f"{name} {quantile}", use
 
 
-def than_baseline(objective: str) -> str:
+def use_of(objective: str) -> str:
+    """What a latency is the time of, e.g. `per token`; "" for a throughput."""
+    return "" if objective in HIGHER_IS_BETTER else _latency(objective)[1]
+
+
+def than_baseline(objective: str, server: str = "the same server without speculation") -> str:
     """What completes `1.21x` into a statement about this objective."""
-    server = "the same server without speculation"
     if objective == ENERGY:
         return f"the tokens per joule of {server}"
     if objective in HIGHER_IS_BETTER:
@@ -106,16 +110,21 @@ def signs(objective: str) -> tuple[str, str]:
     return ("more frugal", "less frugal") if objective == ENERGY else ("faster", "slower")
 
 
-def _speedup_definition(objective: str) -> str:
+def signed_percent(log_ratio: float) -> str:
+    """`+12.3 %`, of a log ratio."""
+    return f"{100 * math.expm1(log_ratio):+.1f} %"
+
+
+def _speedup_definition(objective: str, ours: str, theirs: str) -> str:
     if objective == ENERGY:
-        ratio = "Output tokens per joule of GPU energy of a configuration divided by those of the baseline"
+        ratio = f"Output tokens per joule of GPU energy of {ours} divided by those of {theirs}"
         scale = "1.25x takes 20 % less energy per token, 0.80x takes 25 % more"
     elif objective in HIGHER_IS_BETTER:
         mean = ", the mean over requests," if objective != "tokens_per_s" else ""
-        ratio = f"Output tokens per second{mean} of a configuration divided by those of the baseline"
+        ratio = f"Output tokens per second{mean} of {ours} divided by those of {theirs}"
         scale = "1.20x is 20 % more, 0.80x is 20 % less"
     else:
-        ratio = f"{_latency(objective)[0]} of the baseline divided by that of a configuration"
+        ratio = f"{_latency(objective)[0]} of {theirs} divided by that of {ours}"
         scale = "1.25x takes 20 % less time, 0.80x takes 25 % more"
     cells = "Over several Cells: the geometric mean."
     return f"{ratio}, in the same Blocks: 1.00x is equally fast, {scale}. {cells}"
@@ -144,6 +153,7 @@ REASONS = {
     Reason.TOO_SHORT: "The measured window was too short",
     Reason.CONFOUNDED: "The two servers differed in more than speculation",
     Reason.HOST_PRESSURE: "Another load was on the machine",
+    Reason.OTHER_LOAD: "Somebody else's requests were in the server",
     Reason.CLIENT_OVERHEAD: "The load client itself was the bottleneck",
     Reason.THROTTLED: "A GPU was slowed down by heat or by its power supply",
     Reason.FOREIGN_PROCESS: "Someone else's process was on a GPU of the server",
@@ -177,6 +187,7 @@ REMEDIES = {
     Reason.TOO_SHORT: "Use more prompts per class, or longer answers.",
     Reason.CONFOUNDED: "Force the output lengths, and fix in both servers what the evidence names.",
     Reason.HOST_PRESSURE: "Stop the other load and run the same command again.",
+    Reason.OTHER_LOAD: "Keep other clients away from this server while it is measured.",
     Reason.CLIENT_OVERHEAD: "Ask for fewer requests at a time, or drive the load from a larger machine.",
     Reason.THROTTLED: "Cool the card or lower its power limit for both arms, and run the same command again.",
     Reason.FOREIGN_PROCESS: "End that process or give the server other GPUs; then run the command again.",
@@ -268,14 +279,41 @@ _DEFINITIONS = {
 }
 
 
-def definitions(objective: str = "tokens_per_s", same_margin: float = 0.02) -> dict[str, str]:
+_OF_SEARCHES = frozenset(
+    {"Baseline", "Search estimate", "Confirmed", "Stopped early", "Failed", "Asked for", "Effect of a knob"}
+)
+_OF_COMPARISONS = {
+    "A and B": (
+        "The two configurations, in the order they were named. B is measured against A; they may differ in "
+        "anything but the load. Nothing was searched, so nothing is the best of many."
+    ),
+    "Block": (
+        "One measurement of A and of B, adjacent in time, with the same prompts, in random order. Blocks are "
+        "the unit of evidence; requests inside one are not independent and are never counted as such."
+    ),
+    "Interval": (
+        "The range that the true speed-up lies in, by Student's t over Blocks, and wide enough to pay for "
+        "every planned look at the data."
+    ),
+    "Identical outputs": (
+        "Share of prompts to which B gives the same text as A at temperature 0. The control compares A with "
+        "itself: what it loses is the noise of batching."
+    ),
+}
+
+
+def definitions(
+    objective: str = "tokens_per_s", same_margin: float = 0.02, *, comparison: bool = False
+) -> dict[str, str]:
     """Every term of a report of this objective, in the order to print them."""
+    arms = ("B", "A") if comparison else ("a configuration", "the baseline")
+    others = {k: v for k, v in _DEFINITIONS.items() if k not in _OF_SEARCHES} | _OF_COMPARISONS
     return {
-        "Speed-up": _speedup_definition(objective),
+        "Speed-up": _speedup_definition(objective, *arms),
         "BETTER, WORSE, SAME, UNDECIDED": (
             f"BETTER: the whole interval lies above 1.00x. WORSE: below. SAME: it lies within "
             f"{100 * same_margin:g} % of 1.00x. UNDECIDED: none of these when the budget of Blocks was used "
             "up. INVALID: no valid measurement."
         ),
-        **_DEFINITIONS,
+        **(others if comparison else _DEFINITIONS),
     }

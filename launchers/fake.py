@@ -146,6 +146,9 @@ class FakeEngine:
     def admission(self, endpoint: Endpoint) -> tuple[int, int] | None:
         return None
 
+    def generated_tokens(self, endpoint: Endpoint) -> int | None:
+        return None  # its port is known to this run alone
+
     def reset_cache(self, endpoint: Endpoint) -> bool:
         return ask("POST", f"{endpoint.base_url}/reset").ok
 

@@ -134,6 +134,8 @@ class _Stream(BaseHTTPRequestHandler):
         if self.path == "/metrics":
             lines = [f"# TYPE fake:{k} counter\nfake:{k}_total {v}" for k, v in endpoint.counts.items()]
             return self._answer("\n".join(lines) + "\n")
+        if self.path == "/v1/models":
+            return self._answer(json.dumps({"object": "list", "data": [{"id": "fake-model"}]}))
         knobs = dict(endpoint.point.knobs)
         if endpoint.fault is Fault.IGNORES_SETTING:
             knobs = dict.fromkeys(knobs, 1_000)

@@ -28,6 +28,7 @@ class Reason(StrEnum):
     TOO_SHORT = "TOO_SHORT"  # the window is below its minimum
     CONFOUNDED = "CONFOUNDED"  # the arms differ in more than speculation
     HOST_PRESSURE = "HOST_PRESSURE"  # another load was on the machine during the window
+    OTHER_LOAD = "OTHER_LOAD"  # somebody else's requests were in the server
     CLIENT_OVERHEAD = "CLIENT_OVERHEAD"  # the load client itself was the bottleneck
     THROTTLED = "THROTTLED"  # a GPU was slowed down by heat or by its power supply
     FOREIGN_PROCESS = "FOREIGN_PROCESS"  # a process of someone else was on a GPU of the server
@@ -41,6 +42,7 @@ class Reason(StrEnum):
 MACHINE_FAULTS = frozenset(
     {
         Reason.HOST_PRESSURE,
+        Reason.OTHER_LOAD,
         Reason.CLIENT_OVERHEAD,
         Reason.CONCURRENCY_NOT_REACHED,
         Reason.TOO_SHORT,

@@ -26,16 +26,18 @@ class Point:
 
     method: str
     knobs: Mapping[str, KnobValue] = field(default_factory=dict)
+    name: str = ""  # of a side of a comparison: two sides may have equal settings here. Engines ignore it
 
     @property
     def key(self) -> str:
         """Identity of the Point: equal keys behave equally."""
-        return json.dumps([self.method, dict(self.knobs)], sort_keys=True)
+        return json.dumps([self.method, dict(self.knobs), *filter(None, [self.name])], sort_keys=True)
 
     @property
     def label(self) -> str:
         """Derived name for people, e.g. `ngram-simple size_m=8 size_n=4`."""
-        return " ".join([self.method, *(f"{k}={v}" for k, v in sorted(self.knobs.items()))])
+        settings = " ".join([self.method, *(f"{k}={v}" for k, v in sorted(self.knobs.items()))])
+        return f"{self.name}: {settings}" if self.name else settings
 
     @property
     def is_baseline(self) -> bool:

@@ -47,6 +47,9 @@ from sweeps.workload import Prompt, check_context
 
 WARM_UP_TOKENS = 8
 READY_POLL_S = 0.02
+# What the counter of a server may be late, or count otherwise than `usage` does.
+FEW_TOKENS = 16
+FEW_TOKENS_SHARE = 0.02
 
 
 @dataclass(frozen=True)
@@ -216,7 +219,7 @@ def measure(setup: Setup, arm: Arm, window: Window, gate: Gate | None) -> tuple[
 def _load(setup: Setup, arm: Arm, endpoint: Endpoint, window: Window, gate: Gate | None) -> None:
     workload, engine = setup.sweep.workload, setup.engine
     jobs = [setup.job(p, p.max_tokens or workload.max_tokens) for p in window.prompts]
-    before = engine.counters(endpoint)
+    before, generated = engine.counters(endpoint), engine.generated_tokens(endpoint)
     gpus = _gpus(setup, arm, endpoint, window.cell.label)
     with HostWindow(endpoint.pids) as host, gpus, _admission(setup, endpoint, window.pace) as admission:
         result = drive(
@@ -239,10 +242,22 @@ def _load(setup: Setup, arm: Arm, endpoint: Endpoint, window: Window, gate: Gate
     queued = capacity_limited(admission.running, admission.waiting, window.pace.concurrency)
     if queued is not None:
         raise MeasurementInvalid(queued.reason, f"{window.cell.label}: {queued.evidence}")
+    _refuse_other_load(generated, engine.generated_tokens(endpoint), result.requests)
     after = engine.counters(endpoint)
     if before is not None and after is not None:
         turns[-1] = replace(turns[-1], counted=after.since(before))
     engine.reset_cache(endpoint)
+
+
+def _refuse_other_load(before: int | None, after: int | None, ours: Sequence[Request]) -> None:
+    """Tokens that the server counted and none of our replies has were somebody else's."""
+    if before is None or after is None:
+        return
+    tokens = sum(r.output_tokens or 0 for r in ours)
+    others = after - before - tokens
+    if others > max(FEW_TOKENS, FEW_TOKENS_SHARE * tokens):
+        shown = f"{others} tokens were generated for others beside our {tokens}"
+        raise MeasurementInvalid(Reason.OTHER_LOAD, shown)
 
 
 def _come_up(setup: Setup, endpoint: Endpoint, arm: Arm, given: Given, began: float) -> None:

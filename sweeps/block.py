@@ -19,6 +19,7 @@ from sweeps.arm import Arm, measure, up
 from sweeps.gate import Gate, PromptKey, seconds_per_token
 from sweeps.setup import Setup, Window
 
+SPOILING = (Reason.WRONG_SERVER, Reason.OTHER_LOAD)  # in one arm, and a rerun may cure it
 MAX_GIVEN_UP = 3  # Blocks in a row, each already rerun; beyond, the machine is not fit to measure on
 
 
@@ -34,13 +35,21 @@ class BlockRunner(Protocol):
 class Blocks:
     """The BlockRunner of real servers. Every Block, invalid ones too, goes into the run folder."""
 
-    def __init__(self, setup: Setup, past: Sequence[Block], observe: Callable[[Phase, Point], None]) -> None:
+    def __init__(
+        self,
+        setup: Setup,
+        past: Sequence[Block],
+        observe: Callable[[Phase, Point], None],
+        setups: Mapping[str, Setup] | None = None,
+    ) -> None:
+        """`setups` are of Points, by key, that run with another Setup than the others."""
         self._setup = setup
+        self._setups = setups or {}
         self._observe = observe
         self._next = max((b.number for b in past), default=-1) + 1
         self._earlier: dict[tuple[Phase, str], Arm] = {}  # the latest good run of each baseline
         self._baseline_s: dict[PromptKey, float] = {}  # what the baseline needed per token, latest
-        self._checked: set[Phase] = set()
+        self._checked: set[tuple[Phase, str]] = set()  # with whose context the prompts were compared
         self._given_up = 0  # Blocks in a row that stayed invalid
         sweep = setup.sweep
         self._rules = Rules(
@@ -70,8 +79,9 @@ class Blocks:
         self._given_up += 1
         invalid = block.invalid
         failed = block.baseline.failure if block.baseline else None
-        if failed is not None:
-            raise MeasurementInvalid(failed.reason, f"the baseline cannot be measured: {failed.evidence}")
+        if failed is not None and failed.reason is not Reason.OTHER_LOAD:
+            name = block.compared_with.name or "the baseline"
+            raise MeasurementInvalid(failed.reason, f"{name} cannot be measured: {failed.evidence}")
         if invalid is not None and invalid.reason is Reason.TOO_SHORT:
             remedy = "raise workload.prompts_per_class or workload.max_tokens, or lower patience.min_window_s"
             raise MeasurementInvalid(invalid.reason, f"{invalid.evidence}: {remedy}")
@@ -135,9 +145,15 @@ class Blocks:
 
     def _up(self, point: Point, phase: Phase, name: str) -> AbstractContextManager[Arm]:
         self._observe(phase, point)
-        unchecked = phase not in self._checked
+        unchecked = self._server_kind(phase, point) not in self._checked
         prompts = [p for window in self._setup.windows(phase) for p in window.prompts]
-        return up(self._setup, point, name, prompts if unchecked else ())
+        return up(self._setup_of(point), point, name, prompts if unchecked else ())
+
+    def _server_kind(self, phase: Phase, point: Point) -> tuple[Phase, str]:
+        return phase, point.key if point.key in self._setups else ""
+
+    def _setup_of(self, point: Point) -> Setup:
+        return self._setups.get(point.key, self._setup)
 
     def _gate(self, arm: Arm, phase: Phase, baseline: Point) -> Gate | None:
         if phase is not Phase.SEARCH or arm.point == baseline or self._setup.sweep.objective == ENERGY:
@@ -147,8 +163,8 @@ class Blocks:
     def _measure(self, arm: Arm, phase: Phase, baseline: Point, window: Window, gate: Gate | None) -> None:
         if arm.is_over:
             return
-        self._checked.add(phase)  # a server was up: the prompts were compared with its context
-        for request in measure(self._setup, arm, window, gate):
+        self._checked.add(self._server_kind(phase, arm.point))  # it is up: the prompts fit into its context
+        for request in measure(self._setup_of(arm.point), arm, window, gate):
             per_token_s = seconds_per_token(request)
             if arm.point == baseline and per_token_s is not None:
                 self._baseline_s[window.cell.label, request.prompt_id] = per_token_s
@@ -171,6 +187,9 @@ class Blocks:
                 key = arm.point.key
                 failure = self._judge_arm(runs[key], requests[key], arm.slots, theirs, sent)
                 runs[key] = replace(runs[key], failure=failure)
+        if compared_with.name and baseline is not None and candidates:
+            key, others = compared_with.key, requests[candidates[0].point.key]
+            runs[key] = replace(runs[key], failure=self._judge_side(baseline, runs[key], others))
         return Block(
             number=number,
             phase=phase,
@@ -184,6 +203,11 @@ class Blocks:
             warnings=workload_warnings([r for sent in requests.values() for r in sent]),
             compared_with=compared_with,
         )
+
+    def _judge_side(self, arm: Arm, run: ArmRun, others: Sequence[Request]) -> Failure | None:
+        """The reference of a comparison is no plain server that may be trusted: the other side judges it."""
+        counts = [SlotCounts(s.slot, s.accepted, s.generated) for s in arm.slots]
+        return arm_failure(run, arm.requests, self._rules, reference=others, slots=counts)
 
     def _judge_arm(
         self,
@@ -201,7 +225,7 @@ class Blocks:
     ) -> Failure | None:
         if all(run.point != compared_with for run in runs):  # ended early, see `_adjacent`
             return disturbance(runs[0], self._rules)
-        lost = next((r.failure for r in runs if r.failure and r.failure.reason is Reason.WRONG_SERVER), None)
+        lost = next((r.failure for r in runs if r.failure and r.failure.reason in SPOILING), None)
         return lost or judge(runs, requests, self._rules, compared_with)
 
 

@@ -39,9 +39,9 @@ def forecast(plan: Plan) -> Forecast:
     return Forecast(
         trials=trials,
         baseline_trials=_baseline_trials(plan),
-        baseline=_command(plan, BASELINE),
+        baseline=command_of(plan, BASELINE),
         baseline_example=_baseline_example(plan),
-        first_trials=tuple(_command(plan, p) for p in islice(iter_start_points(plan.space), SHOWN_TRIALS)),
+        first_trials=tuple(command_of(plan, p) for p in islice(iter_start_points(plan.space), SHOWN_TRIALS)),
         time=_time(plan, trials + _baseline_trials(plan)),
         sensitivity=sensitivity(plan),
         notes=tuple(plan.notes),
@@ -57,7 +57,7 @@ def _baseline_trials(plan: Plan) -> int:
 def _baseline_example(plan: Plan) -> str:
     """The last of the Space: with a value of its own for every setting."""
     without = baseline_space(plan.space)
-    return _command(plan, [*without.points.values()][-1]) if without else ""
+    return command_of(plan, [*without.points.values()][-1]) if without else ""
 
 
 def sensitivity(plan: Plan) -> str:
@@ -73,7 +73,7 @@ def sensitivity(plan: Plan) -> str:
     )
 
 
-def _command(plan: Plan, point: Point) -> str:
+def command_of(plan: Plan, point: Point) -> str:
     argv = plan.engine.command(point, plan.served, SHOWN_PORT)
     environment = plan.engine.environment(point, plan.served)
     reads = files_read(argv, plan.served)
@@ -90,23 +90,45 @@ def _variables(point: Point, words: Sequence[str]) -> Sequence[str]:
 
 def _time(plan: Plan, trials: int) -> str:
     """Wall time at an assumed speed; the sweep itself revises it as it measures."""
-    workload, confirm = plan.sweep.workload, plan.sweep.confirm
+    confirm = plan.sweep.confirm
+    arm_s, start_s = _arm_s(plan), plan.engine.usual_start_s
+    arms = confirm.finalists + 1
+    search_s = 2 * arm_s * trials
+    first_s, last_s = (search_s + arm_s * arms * looks for looks in (confirm.looks[0], confirm.looks[-1]))
+    span = f"{_minutes(first_s)} to {_minutes(last_s)} in all{_limit(plan)}"
+    return (
+        f"About {_minutes(search_s)} to search and {span},"
+        f" if a start takes {start_s:g} s and one stream gives {ASSUMED_TOKENS_PER_S:g} tokens/s."
+    )
+
+
+def comparison_time(plans: Sequence[Plan]) -> str:
+    """Wall time of a comparison of these Plans, or of the one alone up to the first look."""
+    looks = plans[0].sweep.confirm.looks
+    block_s = sum(map(_arm_s, plans))
+    span = [_minutes(block_s * n) for n in (looks[0], looks[-1] if len(plans) > 1 else looks[0])]
+    starts = ", ".join(f"{plan.engine.usual_start_s:g} s" for plan in plans if plan.engine.usual_start_s)
+    started = f" a start takes {starts} and" if starts else ""
+    return (
+        f"About {' to '.join(dict.fromkeys(span))}{_limit(plans[0])}, if{started} one stream gives"
+        f" {ASSUMED_TOKENS_PER_S:g} tokens/s."
+    )
+
+
+def _limit(plan: Plan) -> str:
+    return f", ended after {plan.sweep.budget.hours:g} h" if plan.sweep.budget.hours else ""
+
+
+def _arm_s(plan: Plan) -> float:
+    """One launch of one arm, with all its Cells."""
+    workload = plan.sweep.workload
     tokens = sum(
         (prompt.max_tokens or workload.max_tokens) / (pace.concurrency or 1)
         for pace in plan.paces
         for prompts in plan.prompts[Phase.SEARCH].values()
         for prompt in prompts
     )
-    start_s = plan.engine.usual_start_s
-    arm_s = start_s + tokens / ASSUMED_TOKENS_PER_S
-    arms = confirm.finalists + 1
-    search_s = 2 * arm_s * trials
-    first_s, last_s = (search_s + arm_s * arms * looks for looks in (confirm.looks[0], confirm.looks[-1]))
-    limit = f", ended after {plan.sweep.budget.hours:g} h" if plan.sweep.budget.hours else ""
-    return (
-        f"About {_minutes(search_s)} to search and {_minutes(first_s)} to {_minutes(last_s)} in all{limit},"
-        f" if a start takes {start_s:g} s and one stream gives {ASSUMED_TOKENS_PER_S:g} tokens/s."
-    )
+    return plan.engine.usual_start_s + tokens / ASSUMED_TOKENS_PER_S
 
 
 def _minutes(seconds: float) -> str:

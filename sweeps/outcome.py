@@ -2,12 +2,16 @@
 
 import shlex
 from collections.abc import Mapping, Sequence
+from typing import Any
 
-from analysis.report_input import ReportInput
-from analysis.verdict import Answer, AnswerKind, answer, conclude, percent
+import msgspec
+
+from analysis.report_input import Comparison, ReportInput, Side
+from analysis.sides import sentence
+from analysis.verdict import Answer, AnswerKind, answer, breaks_limit, conclude, percent
 from launchers.engines import is_container
 from results.errors import UsageError
-from results.records import BASELINE, Block, Phase, Trial
+from results.records import BASELINE, Block, Phase, Point, Trial, Verdict, VerdictKind
 from results.secrets import is_secret
 from results.store import RunFolder
 from sweeps.confirm import finalists_of, open_points, rules_of
@@ -20,6 +24,14 @@ EXIT_CODES = {
     AnswerKind.UNDECIDED: 4,
     AnswerKind.INVALID: 5,
 }
+VERDICT_CODES = {
+    VerdictKind.BETTER: 0,
+    VerdictKind.WORSE: 0,
+    VerdictKind.SAME: 0,
+    VerdictKind.UNDECIDED: 4,
+    VerdictKind.INVALID: 5,
+}
+SIDES_FILE = "compare.json"  # only in the folder of a comparison
 RANDOM_TOKENS = (
     "RANDOM TOKENS: the prompts were random words; acceptance and speed-up on real text will differ."
 )
@@ -34,6 +46,8 @@ def read_run(folder: RunFolder) -> tuple[ReportInput, int]:
         raise UsageError(f"{folder.path} is no run folder: it has no sweep.yaml")
     sweep = parse_sweep(folder.sweep_file.read_text(), where=str(folder.sweep_file))
     trials, blocks = folder.trials(), folder.blocks()
+    if compared := folder.read_json(SIDES_FILE):
+        return _read_comparison(folder, sweep, blocks, compared)
     points = finalists_of(folder, trials, sweep)
     confirmed = [b for b in blocks if b.phase is Phase.CONFIRM and b.invalid is None]
     verdicts = conclude(confirmed, points, **rules_of(sweep)) if confirmed else []
@@ -61,6 +75,66 @@ def read_run(folder: RunFolder) -> tuple[ReportInput, int]:
     return report, EXIT_CODES[found.kind]
 
 
+def _read_comparison(
+    folder: RunFolder, sweep: Sweep, blocks: Sequence[Block], told: Mapping[str, Any]
+) -> tuple[ReportInput, int]:
+    sides = msgspec.convert(told["sides"], tuple[Side, ...])
+    usable = [b for b in blocks if b.invalid is None]
+    rules, measured = rules_of(sweep), usable and len(sides) == 2
+    verdicts = conclude(usable, [sides[-1].point], **rules, same_model=told["same_model"]) if measured else []
+    kind = verdicts[0].kind if verdicts else VerdictKind.UNDECIDED
+    decided = bool(verdicts) and not open_points(verdicts, rules)
+    alone = len(sides) == 1 and len(usable) >= sweep.confirm.looks[0]
+    faster = {VerdictKind.BETTER: sides[-1], VerdictKind.WORSE: sides[0]}.get(kind)
+    sessions = folder.read_json("sessions.json").get("sessions", [])
+    lossy = {arm.point.name: arm.lossy for b in usable for arm in b.arms if arm.lossy}
+    report = ReportInput(
+        name=told["name"],
+        blocks=blocks,
+        verdicts=verdicts,
+        winner=verdicts[0] if kind is VerdictKind.BETTER else None,
+        headline=_sentence_of(sides, usable, verdicts, sweep),
+        banner="\n".join(
+            filter(
+                None,
+                [
+                    RANDOM_TOKENS if sweep.workload.random_tokens else "",
+                    *(f"LOSSY: {name}: {why}." for name, why in lossy.items()),
+                    answer(verdicts).banner,
+                ],
+            )
+        ),
+        command=_command_of(faster.point, _sweep_of(told, faster.name), blocks) if faster else "",
+        environment=folder.read_json("environment.json"),
+        sweep_yaml="\n".join(f"# {side['name']}: {side['given']}\n{side['sweep']}" for side in told["sides"]),
+        calibration=sessions[-1]["calibration"] if sessions else {},
+        phases_s=_phases_s(blocks, sessions),
+        objective=sweep.objective,
+        same_margin=sweep.confirm.same_margin,
+        finished=decided or alone or "trials" in folder.read_json("ended.json"),
+        comparison=Comparison(sides, tuple(tuple(d) for d in told["differences"]), tuple(told["notes"])),
+    )
+    is_limit = bool(verdicts) and breaks_limit(verdicts[0])
+    return report, 0 if is_limit else VERDICT_CODES[kind]
+
+
+def _sweep_of(told: Mapping[str, Any], name: str) -> Sweep:
+    yaml = next(side["sweep"] for side in told["sides"] if side["name"] == name)
+    return parse_sweep(yaml, where=f"{SIDES_FILE}, {name}")
+
+
+def _sentence_of(
+    sides: Sequence[Side], usable: Sequence[Block], verdicts: Sequence[Verdict], sweep: Sweep
+) -> str:
+    if verdicts and (verdicts[0].effect is not None or verdicts[0].kind is VerdictKind.INVALID):
+        return sentence(verdicts[0], sweep.objective)
+    look = sweep.confirm.looks[0]
+    done = f"{len(usable)} of the {look} Blocks before the first look"
+    if len(sides) == 1:
+        return f"Nothing to compare with: no verdict ({min(len(usable), look)} of {look} Blocks)."
+    return f"Nothing can be said yet: {done}."
+
+
 def _unconfirmed(trials: Sequence[Trial]) -> Answer:
     """The answer before any confirmation Block."""
     measured = [t for t in trials[1:] if t.log_speedup is not None]
@@ -85,7 +159,13 @@ def _command(found: Answer, sweep: Sweep, blocks: Sequence[Block]) -> str:
     if found.kind not in (AnswerKind.WINNER, AnswerKind.NONE_BETTER):
         return ""
     compared_with = next((b.compared_with for b in reversed(blocks)), BASELINE)
-    point = found.winner.point if found.winner else compared_with
+    return _command_of(found.winner.point if found.winner else compared_with, sweep, blocks)
+
+
+def _command_of(point: Point, sweep: Sweep, blocks: Sequence[Block]) -> str:
+    """A server as it was last started; "" if somebody else runs it."""
+    if sweep.launcher == "attach":
+        return ""
     argv = next((arm.argv for b in reversed(blocks) if (arm := b.arm(point))), ())
     if is_container(argv):
         return shlex.join(argv)  # with its variables

@@ -5,6 +5,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from analysis.block import ENERGY
+from launchers.containers.image import Told, silent
 from launchers.containers.images import Images
 from launchers.containers.options import missing_sources
 from launchers.engines import engine_named, image_digests, launcher_for
@@ -27,6 +28,7 @@ RANDOM_WORDS = 120
 DEFAULT_CLASSES = ("code_edit", "chat")  # one that copies its prompt and one that does not
 
 PromptsByClass = Mapping[str, Sequence[Prompt]]
+SpaceOf = Callable[[Engine, Served, Sweep], Space]
 
 
 @dataclass(frozen=True)
@@ -84,20 +86,46 @@ def _hash(prompts: PromptsByClass) -> str:
     return prompts_of.prompt_set_hash([p for of_class in prompts.values() for p in of_class])
 
 
-def prepare(sweep: Sweep, *, planning: bool = False, told: Callable[[str], None] = lambda line: None) -> Plan:
-    """Resolve a sweep. Raises UsageError for whatever cannot work, before anything is started.
+def prepare(sweep: Sweep, *, planning: bool = False, told: Told = silent) -> Plan:
+    """Resolve a sweep. Raises UsageError for whatever cannot work, before anything is started."""
+    if sweep.launcher == "attach":
+        raise UsageError(
+            "launcher: attach: a search starts a server for every Point, which nobody can do with one that"
+            " runs already; `tuner compare` measures such a server"
+        )
+    return plan_to_start(sweep, _whole_space, planning=planning, told=told)
+
+
+def _whole_space(engine: Engine, served: Served, sweep: Sweep) -> Space:
+    rules = Rules(ignored=sweep.ignore_rules, allow_lossy=sweep.allow_lossy)
+    return build_space(engine, served, sweep.space, sweep.shared, rules)
+
+
+def plan_to_start(sweep: Sweep, space_of: SpaceOf, *, planning: bool = False, told: Told = silent) -> Plan:
+    """The Plan of a sweep whose servers the tool starts. Raises UsageError.
 
     While `planning` containers, what is not on this machine (an image, a model, a volume) becomes a note
     of the Plan; otherwise images are pulled, and `told` gets lines about it.
     """
-    paces = [parse_pace(spec) for spec in sweep.load]
-    _check_energy(sweep)
     planning = planning and sweep.launcher == "docker"  # a process needs all of it on this machine
     places = _places(sweep, planning, told)
     engine = engine_named(sweep.engine, sweep.server, places, planning=planning)
+    return plan_of(sweep, engine, space_of, places, planning=planning)
+
+
+def plan_of(
+    sweep: Sweep,
+    engine: Engine,
+    space_of: SpaceOf,
+    places: Places = on_this_machine,
+    *,
+    planning: bool = False,
+) -> Plan:
+    """The Plan of a sweep on this engine, over what `space_of` gives. Raises UsageError."""
+    paces = [parse_pace(spec) for spec in sweep.load]
+    _check_energy(sweep)
     served = engine.resolve(sweep.model, sweep.draft, sweep.args, sweep.env)
-    rules = Rules(ignored=sweep.ignore_rules, allow_lossy=sweep.allow_lossy)
-    space = build_space(engine, served, sweep.space, sweep.shared, rules)
+    space = space_of(engine, served, sweep)
     tuning, validation = _prompts(sweep.workload, sweep.seed, len(paces))
     _check_paces(sweep, paces)
     count = sweep.workload.prompts_per_class * len(paces)
@@ -118,7 +146,7 @@ def prepare(sweep: Sweep, *, planning: bool = False, told: Callable[[str], None]
     )
 
 
-def _places(sweep: Sweep, planning: bool, told: Callable[[str], None]) -> Places:
+def _places(sweep: Sweep, planning: bool, told: Told) -> Places:
     """Where the servers of a sweep run."""
     if sweep.container is None:
         return on_this_machine

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from functools import partial
-from typing import Any
+from typing import Any, Protocol
 
 from launchers.leftovers import reap
 from results.errors import UsageError
@@ -35,13 +35,29 @@ def run_sweep(plan: Plan, folder: RunFolder, observer: Observer, stopped: GoOn) 
     `stopped` is asked between Blocks. Raises UsageError (the folder belongs to another sweep, no
     space left ...) and MeasurementInvalid (the Baseline cannot be measured).
     """
+    with opened(folder, plan, observer):
+        _run(plan, folder, observer, stopped)
+
+
+class Claimant(Protocol):
+    """What a run folder belongs to: the Plan of a sweep, or a comparison."""
+
+    @property
+    def sweep(self) -> Sweep: ...
+
+    def environment(self) -> Mapping[str, object]: ...
+
+
+@contextmanager
+def opened(folder: RunFolder, claimant: Claimant, observer: Observer) -> Iterator[None]:
+    """The run folder while this start is at work on it: its own, locked, nothing left behind running."""
     folder.create()
     with folder.locked():
-        claim(folder, plan)
+        claim(folder, claimant)
         for leftover in reap(folder.path, end=True):
             observer.note(f"ended a server left behind by an earlier start: {leftover.what}")
         with _session(folder):
-            _run(plan, folder, observer, stopped)
+            yield
 
 
 def _run(plan: Plan, folder: RunFolder, observer: Observer, stopped: GoOn) -> None:
@@ -90,7 +106,7 @@ class Run:
         gained = best is not None and (best.log_speedup or 0.0) > math.log1p(self.sweep.confirm.same_margin)
         baseline = best.point if best is not None and gained else BASELINE
         if go_on():  # else there may be more to try at the next start
-            self.folder.write_json("baseline.json", asdict(baseline))
+            self.folder.write_json("baseline.json", {"method": baseline.method, "knobs": baseline.knobs})
             self.observer.note(f"the baseline of this sweep: {baseline.label}")
         return baseline
 
@@ -142,32 +158,37 @@ class Run:
             self.observer.trial(trial, asker.best)
 
 
-def claim(folder: RunFolder, plan: Plan) -> None:
-    """Make the folder this plan's own.
+def claim(folder: RunFolder, claimant: Claimant) -> None:
+    """Make the folder the claimant's own.
 
     Raises UsageError if it holds records of another sweep, or measured under something else: figures
     of different models, prompts, engines or machines are never put together.
     """
-    environment = plan.environment()
+    environment = claimant.environment()
     if folder.trials() or folder.blocks():
         earlier = parse_sweep(folder.sweep_file.read_text(), where=str(folder.sweep_file))
         changed = differences(folder.read_json("environment.json"), environment)
-        if earlier.identity() != plan.sweep.identity():
+        if earlier.identity() != claimant.sweep.identity():
             changed = ["the sweep file (only name, budget and patience may)"]
         if changed:
             raise UsageError(
                 f"{folder.path} holds the records of another sweep; what changed: {', '.join(changed)}."
                 " Name another folder with --run, or remove this one"
             )
-    folder.write_text("sweep.yaml", plan.sweep.to_yaml())
+    folder.write_text("sweep.yaml", claimant.sweep.to_yaml())
     folder.write_json("environment.json", environment)
 
 
 def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
     """What decides a measurement and is no longer the same, by name; unknown counts as the same."""
-    decided = [("served", "model files"), ("prompts", "prompts"), ("load", "arrival times")]
-    decided.append(("images", "container images"))
-    found = [name for key, name in decided if key in before and before[key] != now[key]]
+    decided = [
+        ("sides", "the configurations compared"),
+        ("served", "model files"),
+        ("prompts", "prompts"),
+        ("load", "arrival times"),
+        ("images", "container images"),
+    ]
+    found = [name for key, name in decided if key in before and before[key] != now.get(key)]
     then, host = before.get("host", {}), now["host"]
     if _cards(then) and _cards(then) != _cards(host):
         found.append("GPUs or their power limits")

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from launchers.engines.engine import Engine, Served
+from launchers.engines.http import headers_for
 from launchers.launcher import Endpoint, Launcher
 from launchers.place import Places, on_this_machine
 from results.records import Cell, KnobValue, Phase
@@ -86,6 +87,6 @@ class Setup:
         )
 
     def target(self, endpoint: Endpoint) -> Target:
-        """Where the load goes."""
-        chat = self.sweep.workload.endpoint == "chat"
-        return Target(endpoint.base_url, "/v1/chat/completions" if chat else "/v1/completions", {})
+        """Where the load goes, with the key that the server asks for."""
+        path = "/v1/chat/completions" if self.sweep.workload.endpoint == "chat" else "/v1/completions"
+        return Target(endpoint.base_url, path, headers_for(endpoint.base_url))

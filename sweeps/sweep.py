@@ -170,10 +170,18 @@ class Sweep(_Model):
         description="llamacpp: embedded (default), or the path of a llama-server; sglang, vllm: the Python"
         " that has it installed, e.g. ~/venvs/sglang/bin/python (default: python3)",
     )
-    launcher: Literal["process", "docker"] = Field(
-        default="process", description="process: of this machine; docker: in a container, see `container`"
+    launcher: Literal["process", "docker", "attach"] = Field(
+        default="process",
+        description="process: of this machine; docker: in a container, see `container`; attach: somebody else"
+        " runs the server, at `url` (for `tuner compare` alone)",
     )
     container: Container | None = Field(default=None, description="with launcher: docker")
+    url: str = Field(default="", description="attach: the server, http://HOST:PORT or https://HOST")
+    api_key_env: str = Field(
+        default="OPENAI_API_KEY",
+        description="attach: environment variable of tuner's that holds the API key of the server, if it asks"
+        " for one; the key is written nowhere",
+    )
     model: str = Field(
         default="smollm2-135m",
         description="llamacpp: name of a shipped model or path of a GGUF file; sglang, vllm: folder or name",
@@ -236,21 +244,28 @@ class Sweep(_Model):
                 raise ValueError("launcher: the engine fake runs in no container: use `launcher: process`")
         return self
 
+    @model_validator(mode="after")
+    def _where(self) -> "Sweep":
+        if bool(self.url) is not (self.launcher == "attach"):
+            missing = "launcher: attach needs the `url` of a server"
+            raise ValueError("url: it is for launcher: attach" if self.url else missing)
+        return self
+
     def identity(self) -> str:
         """Hash of what decides a measurement: a run folder belongs to one identity.
 
         Name, budget and patience are left out, so that a finished sweep can be given more time.
         """
-        deciding = self._public()
+        deciding = self.public()
         for name in ("name", "budget", "patience"):
             del deciding[name]
         return hashlib.sha256(json.dumps(deciding, sort_keys=True).encode()).hexdigest()[:16]
 
     def to_yaml(self) -> str:
         """The resolved sweep, defaults filled in, secret values of `env` removed."""
-        return yaml.safe_dump(self._public(), sort_keys=False, allow_unicode=True)
+        return yaml.safe_dump(self.public(), sort_keys=False, allow_unicode=True)
 
-    def _public(self) -> dict[str, Any]:
+    def public(self) -> dict[str, Any]:
         content = self.model_dump(mode="json")
         for place in ("env", "args"):
             content[place] = {k: HIDDEN if is_secret(k) else v for k, v in content[place].items()}

@@ -192,6 +192,44 @@ def test_a_run_folder_of_another_sweep(
     assert "another sweep" in refused(capsys, "sweep", sweep_file, "--run", folder, "--set", "seed=5")
 
 
+def test_a_comparison_from_dry_run_to_report(
+    sweep_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    plain, folder = tmp_path / "plain.yaml", tmp_path / "run"
+    plain.write_text(QUICK.replace("{fake-ngram: {n: [4], m: [8]}}", "{none: }"))
+    output = _output(capsys, "compare", plain, sweep_file, "--dry-run", "--run", folder)
+    assert "method: A none, B fake-ngram" in output
+    assert "fake-server" in output
+    assert "Blocks" in output
+    assert not folder.exists()
+    assert run("compare", plain, sweep_file, "--run", folder) in (0, 4)
+    assert "What differs" in capsys.readouterr().out
+    for form in ("md", "csv", "json"):
+        assert run("report", folder, "--format", form) == 0
+        assert "closed(1)" in capsys.readouterr().out
+    assert run("compare", sweep_file, "--run", tmp_path / "alone") == 4
+    assert "Nothing to compare with: no verdict" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("sides", "message"),
+    [
+        (["http://127.0.0.1:1"], "nothing answers there"),
+        (["http://127.0.0.1:1", "http://127.0.0.1:2"], "A (http://127.0.0.1:1)"),
+        (["/nowhere.yaml"], "cannot read the sweep file /nowhere.yaml"),
+        (["127.0.0.1:8000"], "http://127.0.0.1:8000"),
+        (["x://y"], "no address of a server"),
+        (["a", "b", "c"], "two configurations"),
+        ([], "Missing argument"),
+    ],
+)
+def test_mistakes_in_a_comparison(
+    sides: list[str], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert message in refused(capsys, "compare", *sides, "--run", tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
 @pytest.mark.parametrize(
     "arguments",
     [

@@ -43,6 +43,12 @@ def engine_named(
 
 def launcher_for(engine: Engine, run_dir: Path, places: Places = on_this_machine) -> Launcher:
     """What starts this engine's servers in these places."""
+    from launchers.engines.attached import Attached
+
+    if isinstance(engine, Attached):
+        from launchers.attach import AttachLauncher
+
+        return AttachLauncher()
     if engine.name == "fake":
         from launchers.fake import FakeEngine, FakeLauncher
 

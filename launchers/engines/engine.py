@@ -177,6 +177,9 @@ class Engine(Protocol):
     def admission(self, endpoint: Endpoint) -> tuple[int, int] | None:
         """Requests (running, waiting) inside the server now; None if it does not tell."""
 
+    def generated_tokens(self, endpoint: Endpoint) -> int | None:
+        """Tokens generated for all clients since the start; None if untold, or if there can be no others."""
+
     def reset_cache(self, endpoint: Endpoint) -> bool:
         """Forget cached prefixes; False if this engine cannot."""
 

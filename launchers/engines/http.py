@@ -1,5 +1,7 @@
-"""HTTP to a server of ours: a connection that fails means that the server is gone."""
+"""HTTP to a server that is measured: a connection that fails means that the server is gone."""
 
+import os
+from collections.abc import Mapping
 from typing import Any
 
 import requests
@@ -9,12 +11,26 @@ from results.reasons import Reason
 
 TIMEOUT_S = 10
 
+_keys: dict[str, str] = {}  # of servers that ask for one, by address; held in memory alone
+
+
+def use_key(base_url: str, key: str) -> None:
+    """Send this API key with whatever is asked of this server from now on."""
+    _keys[base_url] = key
+
+
+def headers_for(url: str) -> Mapping[str, str]:
+    """The headers that carry the key for this server; empty if it has none. Never to be recorded."""
+    key = next((k for base, k in _keys.items() if url == base or url.startswith(f"{base}/")), "")
+    return {"Authorization": f"Bearer {key}"} if key else {}
+
 
 def ask(method: str, url: str, *, json: object = None, timeout_s: float = TIMEOUT_S) -> requests.Response:
     """Raises MeasurementInvalid(SERVER_DIED, or HANG if it accepts but does not answer)."""
     try:
         with _session() as session:
-            return session.request(method, url, json=json, timeout=timeout_s)
+            headers = headers_for(url)
+            return session.request(method, url, json=json, timeout=timeout_s, headers=headers)
     except requests.Timeout:
         raise MeasurementInvalid(Reason.HANG, f"{url}: no answer within {timeout_s:g} s") from None
     except requests.RequestException as error:
@@ -35,15 +51,19 @@ def is_ok(url: str) -> bool:
     """Whether the server answers this GET with success; False while it is not up."""
     try:
         with _session() as session:
-            return session.get(url, timeout=TIMEOUT_S).ok
+            return session.get(url, timeout=TIMEOUT_S, headers=headers_for(url)).ok
     except requests.RequestException:
         return False
 
 
 def _session() -> requests.Session:
-    """Without the proxies of the environment: the server is on this machine."""
+    """Without the proxies of the environment, which would be measured too.
+
+    Certificates are checked against the file that the load client uses as well.
+    """
     session = requests.Session()
     session.trust_env = False
+    session.verify = os.environ.get("SSL_CERT_FILE") or True
     return session
 
 

@@ -214,6 +214,8 @@ def test_only_speculative_settings_may_differ() -> None:
     assert reason(found) is Reason.CONFOUNDED
     assert found is not None and "slots 4 -> 2" in found.evidence
     assert arm_failure(capped, GOOD, RULES, baseline=baseline) is None  # not compared
+    side = replace(capped, point=replace(FAST, name="B"))
+    assert arm_failure(side, GOOD, rules, baseline=baseline) is None  # a comparison is of other settings
 
 
 def test_speedup_is_positive_when_better_whatever_the_objective() -> None:

@@ -1,4 +1,4 @@
-"""What every Launcher must do, whatever it starts. Subclass it and provide the two fixtures."""
+"""What every Launcher must do, whatever it starts. Subclass it and provide the fixtures."""
 
 import socket
 from collections.abc import Callable
@@ -13,11 +13,20 @@ from results.errors import LaunchFailed, UsageError
 from tests.waiting import wait_for
 
 
-class LauncherContract:
+class AnyLauncherContract:
+    """Also of a launcher that starts nothing itself."""
+
     @pytest.fixture
     def launcher(self, tmp_path: Path) -> Launcher:
         raise NotImplementedError
 
+    def test_a_command_that_cannot_run_is_a_failed_launch(self, launcher: Launcher, tmp_path: Path) -> None:
+        launch = Launch(("/no/such/server",), free_port(), tmp_path / "log")
+        with pytest.raises(LaunchFailed, match="/no/such/server"):
+            launcher.start(launch).__enter__()
+
+
+class LauncherContract(AnyLauncherContract):
     @pytest.fixture
     def launch(self, tmp_path: Path) -> Callable[[int], Launch]:
         """Port -> a Launch that comes to listen on it."""
@@ -61,8 +70,3 @@ class LauncherContract:
             wait_for(lambda: not is_free(port))
             raise KeyboardInterrupt
         assert is_free(port)
-
-    def test_a_command_that_cannot_run_is_a_failed_launch(self, launcher: Launcher, tmp_path: Path) -> None:
-        launch = Launch(("/no/such/server",), free_port(), tmp_path / "log")
-        with pytest.raises(LaunchFailed, match="/no/such/server"):
-            launcher.start(launch).__enter__()

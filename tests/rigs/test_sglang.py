@@ -11,6 +11,7 @@ import pytest
 import requests
 
 from analysis.settings import changed
+from launchers.engines.attached import attach
 from launchers.engines.engine import Engine, Served
 from launchers.engines.sglang.engine import Sglang
 from launchers.launcher import Endpoint, Launch, Launcher
@@ -285,3 +286,21 @@ def test_too_little_memory_is_named_with_its_figure(sglang: Sglang, pair: Served
     assert reason is Reason.START_OOM
     assert "leave no GPU memory for the KV cache" in line
     assert "GB were free before" in line
+
+
+def test_attached_to_it_tells_its_point_and_counts_as_usage_does(
+    sglang: Sglang, pair: Served, keeping: Launcher
+) -> None:
+    with running(sglang, keeping, pair, TREE) as endpoint:
+        engine = attach(endpoint.base_url)
+        assert engine.version() == sglang.version()
+        assert engine.found.point == TREE
+        assert engine.found.effective["--max-total-tokens"] == 8192
+        assert engine.reset_cache(endpoint)
+        assert engine.admission(endpoint) == (0, 0)
+        before = engine.generated_tokens(endpoint)
+        _, usage, _ = complete(endpoint, engine, prompts(1)[0])
+        after = engine.generated_tokens(endpoint)
+        assert before is not None and after is not None
+        assert abs(after - before - int(usage["completion_tokens"])) <= 1
+        assert engine.read_back(endpoint, TREE, pair).speculating

@@ -15,6 +15,7 @@ import pytest
 import requests
 
 from analysis.settings import changed
+from launchers.engines.attached import attach
 from launchers.engines.engine import Engine, Served
 from launchers.engines.vllm.engine import Vllm
 from launchers.launcher import Endpoint, Launch, Launcher
@@ -219,6 +220,24 @@ def test_it_tells_load_context_and_tokens(pool: Pool) -> None:
     text = ENGINE.count_tokens(endpoint, {"prompt": "def f(x):"})
     chat = ENGINE.count_tokens(endpoint, {"messages": [{"role": "user", "content": "def f(x):"}]})
     assert 0 < text <= chat
+
+
+@pytest.mark.timeout(900)
+def test_attached_to_it_tells_its_point_and_counts_as_usage_does(pool: Pool) -> None:
+    for point in (BASELINE, EAGLE3):
+        endpoint = pool.of(point)
+        engine = attach(endpoint.base_url)
+        assert engine.version() == ENGINE.version()
+        assert engine.found.point == point
+        assert engine.found.effective["scheduler_config.max_num_seqs"] == 8
+        assert engine.reset_cache(endpoint)
+        assert engine.admission(endpoint) == (0, 0)
+        before = engine.generated_tokens(endpoint)
+        tokens = sum(int(answer["usage"]["completion_tokens"]) for answer in completions(endpoint))
+        after = engine.generated_tokens(endpoint)
+        assert before is not None and after is not None
+        assert abs(after - before - tokens) <= 1
+        assert (engine.counters(endpoint) is None) is point.is_baseline
 
 
 @pytest.mark.timeout(900)

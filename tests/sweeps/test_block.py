@@ -263,3 +263,27 @@ def test_concurrent_load_reaches_its_concurrency(tmp_path: Path) -> None:
     assert block.invalid is None, block.invalid
     for arm in block.arms:
         assert arm.measurements[0].concurrency > 2.5
+
+
+class CountsTokens(FakeEngine):
+    """Its count of tokens grows by this much more than our own replies have."""
+
+    others = 0
+
+    def generated_tokens(self, endpoint: Endpoint) -> int | None:
+        self.asked = getattr(self, "asked", 0) + 1
+        return (self.asked // 2) * (3 * 40 + self.others)
+
+
+class ServesOthers(CountsTokens):
+    others = 30
+
+
+@pytest.mark.parametrize(("engine", "reason"), [(CountsTokens, None), (ServesOthers, Reason.OTHER_LOAD)])
+def test_tokens_that_are_not_ours_are_noticed(
+    engine: type[FakeEngine], reason: Reason | None, tmp_path: Path
+) -> None:
+    block = blocks(tmp_path, engine=engine)([POINT], Phase.CONFIRM)
+    assert reason_of_block(block) is reason
+    if block.invalid is not None:
+        assert "30 tokens were generated for others beside our 120" in block.invalid.evidence

@@ -222,6 +222,9 @@ class LlamaCpp:
         running, waiting = total(page, RUNNING), total(page, WAITING)
         return None if running is None or waiting is None else (running, waiting)
 
+    def generated_tokens(self, endpoint: Endpoint) -> int | None:
+        return None  # its port is known to this run alone
+
     def reset_cache(self, endpoint: Endpoint) -> bool:
         """Erases every slot; the server allows it only with --slot-save-path.
 

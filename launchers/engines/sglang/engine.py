@@ -184,6 +184,9 @@ class Sglang:
     def admission(self, endpoint: Endpoint) -> tuple[int, int] | None:
         return admitted(fetch_samples(f"{endpoint.base_url}/metrics") or [])
 
+    def generated_tokens(self, endpoint: Endpoint) -> int | None:
+        return None  # its port is known to this run alone
+
     def reset_cache(self, endpoint: Endpoint) -> bool:
         """Only an idle server does it."""
         return ask("POST", f"{endpoint.base_url}/flush_cache").ok

@@ -277,6 +277,9 @@ class Vllm:
     def admission(self, endpoint: Endpoint) -> tuple[int, int] | None:
         return admission_of(fetch(endpoint.base_url, RUNNING, WAITING))
 
+    def generated_tokens(self, endpoint: Endpoint) -> int | None:
+        return None  # its port is known to this run alone
+
     def reset_cache(self, endpoint: Endpoint) -> bool:
         """Only a server in development mode offers it; it fails while requests hold blocks."""
         answer = ask("POST", f"{endpoint.base_url}/reset_prefix_cache")

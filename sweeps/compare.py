@@ -1,0 +1,58 @@
+"""Two configurations against each other, without a search: paired Blocks and one verdict."""
+
+from collections.abc import Callable
+from functools import partial
+
+from results.errors import UsageError
+from results.records import Phase
+from results.store import RunFolder
+from sweeps.block import Blocks
+from sweeps.confirm import confirm, rules_of
+from sweeps.observer import Observer
+from sweeps.outcome import SIDES_FILE
+from sweeps.run import Clock, opened
+from sweeps.sides import Comparison
+
+
+def run_comparison(
+    compared: Comparison, folder: RunFolder, observer: Observer, stopped: Callable[[], bool]
+) -> None:
+    """Run what is left of a comparison. Everything it finds out is in the folder.
+
+    Raises as `sweeps.run.run_sweep` does.
+    """
+    if (folder.trials() or folder.blocks()) and not folder.read_json(SIDES_FILE):
+        raise UsageError(f"{folder.path} holds the records of a sweep: name another folder with --run")
+    with opened(folder, compared, observer):
+        folder.write_json(SIDES_FILE, compared.record())
+        for note in (*compared.notes(), *compared.notes_of_sides()):
+            observer.note(note)
+        _measure(compared, folder, observer, stopped)
+        folder.write_json(SIDES_FILE, compared.record())  # what could not be checked shows on the way
+        if not stopped():
+            folder.write_json("ended.json", {"trials": 0})
+
+
+def _measure(
+    compared: Comparison, folder: RunFolder, observer: Observer, stopped: Callable[[], bool]
+) -> None:
+    past = folder.blocks()
+    clock = Clock(compared.sweep, past)
+    setups = {side.point.key: side.plan.setup(folder) for side in compared.sides}
+    blocks = Blocks(setups[compared.a.point.key], past, observer.arm, setups)
+    run_block = partial(blocks, baseline=compared.a.point)
+
+    def go_on() -> bool:
+        return not stopped() and clock.left_s() > 0
+
+    looks = compared.sweep.confirm.looks
+    total = looks[0] if compared.b is None else looks[-1]
+    usable = sum(b.invalid is None for b in past)
+    observer.begin(Phase.CONFIRM, usable, total)
+    if compared.b is not None:
+        rules = rules_of(compared.sweep)
+        confirm(run_block, [compared.b.point], past, rules, go_on=go_on, on_block=observer.look)
+        return
+    while usable < total and go_on():
+        usable += run_block([], Phase.CONFIRM).invalid is None
+        observer.look(usable, ())
