@@ -129,7 +129,7 @@ def test_a_plan_still_knows_a_wrong_flag_and_a_run_refuses(text: str) -> None:
     if "llama" not in text:
         with pytest.raises(UsageError, match="no flag --no-such-flag"):
             plan(text.replace("args: {", "args: {no-such-flag: 1, "))
-    with pytest.raises(UsageError, match="no container daemon|no such f"):
+    with pytest.raises(UsageError, match=r"no container daemon|no such f"):
         prepare(parse_sweep(text))
 
 
