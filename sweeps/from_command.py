@@ -175,7 +175,7 @@ def _fixed_arguments(
     for name, value in args.items():
         if name == "hf-token":
             notes.append(
-                "--hf-token is a secret, left out: set HF_TOKEN where tuner runs, its servers get it from there"
+                "--hf-token is a secret, left out: set HF_TOKEN where tuner runs, its servers get it"
             )
         elif is_secret(name) or secrets.within(str(value)) or _has_secret_key(value):
             notes.append(f"--{name} holds a secret, left out: tuner's own servers listen on loopback only")

@@ -80,9 +80,10 @@ def _hash(prompts: PromptsByClass) -> str:
 def prepare(sweep: Sweep, *, planning: bool = False, told: Callable[[str], None] = lambda line: None) -> Plan:
     """Resolve a sweep. Raises UsageError for whatever cannot work, before anything is started.
 
-    While `planning`, what is not on this machine (an image, a model, a volume) becomes a note of the
-    Plan; otherwise images are pulled, and `told` gets lines about it.
+    While `planning` containers, what is not on this machine (an image, a model, a volume) becomes a note
+    of the Plan; otherwise images are pulled, and `told` gets lines about it.
     """
+    planning = planning and sweep.container is not None
     paces = [parse_pace(spec) for spec in sweep.load]
     places = _places(sweep, planning, told)
     engine = engine_named(sweep.engine, sweep.server, places, planning=planning)
