@@ -59,7 +59,7 @@ def draft_sweep(text: str, variables: Mapping[str, str]) -> Draft:
     notes = [*_start_notes(start, reading), *reading.notes]
     paths = _Paths(start.container)
     env = _environment(start, secrets, notes)
-    container = _container(start, secrets)
+    container = _container(start, reading, secrets)
     return Draft(
         name=_run_name(reading.model),
         engine=start.engine,
@@ -175,7 +175,7 @@ def _fixed_arguments(
     for name, value in args.items():
         if name == "hf-token":
             notes.append(
-                "--hf-token is a secret, left out: set HF_TOKEN where tuner runs, its servers inherit it"
+                "--hf-token is a secret, left out: set HF_TOKEN where tuner runs, its servers get it"
             )
         elif is_secret(name) or secrets.within(str(value)) or _has_secret_key(value):
             notes.append(f"--{name} holds a secret, left out: tuner's own servers listen on loopback only")
@@ -200,11 +200,12 @@ def _environment(start: ServerStart, secrets: _Secrets, notes: list[str]) -> dic
     return kept
 
 
-def _container(start: ServerStart, secrets: _Secrets) -> ContainerDraft | None:
+def _container(start: ServerStart, reading: Reading, secrets: _Secrets) -> ContainerDraft | None:
     if start.container is None:
         return None
     image = _open(secrets, "the image", start.container.image)
     hidden = [n for n, v in start.env.items() if is_secret(n) or secrets.within(v) or UNRESOLVED in v]
+    hidden += ["HF_TOKEN"] if "hf-token" in reading.args else []
     passed = [name for name in dict.fromkeys([*start.container.passed, *hidden]) if not secrets.within(name)]
     return draft_container(replace(start.container, image=image), passed, secrets.within)
 

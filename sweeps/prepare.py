@@ -7,7 +7,7 @@ from pathlib import Path
 from analysis.block import ENERGY
 from launchers.containers.image import Told, silent
 from launchers.containers.images import Images
-from launchers.containers.options import missing_sources
+from launchers.containers.options import check_passed, missing_sources
 from launchers.engines import engine_named, image_digests, launcher_for
 from launchers.engines.engine import Engine, Served
 from launchers.engines.model_folder import where_it_lies
@@ -157,9 +157,12 @@ def _places(sweep: Sweep, planning: bool, told: Told) -> Places:
 
 def _absent(sweep: Sweep, served: Served, planning: bool) -> list[str]:
     """What a plan names and this machine does not have. Raises UsageError if it is no plan."""
-    volumes = missing_sources(sweep.container.to_options()) if sweep.container else []
+    options = sweep.container.to_options() if sweep.container else None
+    volumes = missing_sources(options) if options else []
     if volumes and not planning:
         raise UsageError(f"container.volumes: there is no {volumes[0]} on this machine")
+    if options and not planning:
+        check_passed(options)
     models = [path for path in (served.model, served.draft) if path is not None and not Path(path).exists()]
     return [f"{path} is not on this machine: not looked at" for path in [*models, *volumes] if planning]
 

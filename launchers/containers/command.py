@@ -14,6 +14,7 @@ from typing import Any
 from launchers.containers.options import (
     ContainerOptions,
     bytes_of,
+    check_passed,
     option_words,
     parse_volume,
     ulimit,
@@ -173,9 +174,10 @@ def create_arguments(
     set_by_image: Collection[str] | None = None,
 ) -> dict[str, Any]:
     """Keywords for the SDK's `containers.create`. Raises UsageError for a variable that is not set here."""
+    check_passed(options)
     arguments = {s.keyword: s.value for s in settings(options, launch, tool)}
     arguments["environment"] = {
-        name: _passed(name) if value is None else value
+        name: os.environ[name] if value is None else value
         for name, value in arguments.get("environment", {}).items()
     }
     entrypoint, *words = program(launch, set_by_image)
@@ -186,14 +188,6 @@ def create_arguments(
         "command": words,
         "labels": dict(labels),
     }
-
-
-def _passed(name: str) -> str:
-    if name not in os.environ:
-        raise UsageError(
-            f"container.pass_env: {name} is not set where tuner runs: export it, or leave it out"
-        )
-    return os.environ[name]
 
 
 def docker_run_words(

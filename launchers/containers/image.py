@@ -38,15 +38,22 @@ def ensure_image(client: "DockerClient", name: str, on_progress: Told = silent, 
 
     `on_progress` gets a line now and then while it is pulled. Raises UsageError.
     """
+    if not is_here(client, name, tool):
+        _pull(client, name, on_progress)
+    with explained(tool=tool, image=name):
+        return _digest(client.images.get(name).attrs, name)
+
+
+def is_here(client: "DockerClient", name: str, tool: str = DOCKER) -> bool:
+    """Whether the daemon has the image. Raises UsageError."""
     from docker.errors import ImageNotFound
 
     with explained(tool=tool, image=name):
         try:
-            found = client.images.get(name)
+            client.images.get(name)
         except ImageNotFound:
-            _pull(client, name, on_progress)
-            found = client.images.get(name)
-    return _digest(found.attrs, name)
+            return False
+    return True
 
 
 def _digest(attrs: Mapping[str, Any], name: str) -> str:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from launchers.containers.command import DOCKER, docker_run_words
 from launchers.containers.daemon import connect, tool_of
-from launchers.containers.image import Image, Told, ensure_image, silent
+from launchers.containers.image import Image, Told, ensure_image, is_here, silent
 from launchers.containers.launcher import DockerLauncher
 from launchers.containers.leftovers import remove_forgotten
 from launchers.containers.options import ContainerOptions
@@ -58,7 +58,7 @@ class Images:
         if not self._planning:
             return self._image(name)
         try:
-            if self._client.images.list(name):
+            if is_here(self._client, name, self._tool):
                 return self._image(name)
             return AbsentImage(name, self._options.listens_on, "it is not on this machine")
         except UsageError as error:

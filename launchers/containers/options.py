@@ -137,6 +137,15 @@ def missing_sources(options: ContainerOptions) -> list[str]:
     return [v.source for v in volumes if not v.is_named and not Path(v.source).expanduser().exists()]
 
 
+def check_passed(options: ContainerOptions) -> None:
+    """Raises UsageError for a variable of `pass_env` that has no value where the tool runs."""
+    for name in options.pass_env:
+        if name not in os.environ:
+            raise UsageError(
+                f"container.pass_env: {name} is not set where tuner runs: export it, or leave it out"
+            )
+
+
 # --- further options, by the names of the docker SDK
 
 # SDK name -> flag of `docker run`, and how a value is written for it.

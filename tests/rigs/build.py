@@ -141,7 +141,7 @@ def _lock(venv: Path) -> Iterator[None]:
 
 def build_image() -> None:
     """The image of the container tests, where there is a daemon to keep it."""
-    if image.is_built() or image.can_be_built():
+    if image.can_be_built():
         rigs_root().mkdir(parents=True, exist_ok=True)
         image.build(rigs_root())
         print(f"{image.NAME} is up to date")

@@ -41,7 +41,7 @@ class PrivateDaemon:
         return self._docker("info").returncode == 0
 
     def load_image(self) -> None:
-        self._docker("import", str(rigs_root() / "docker-bookworm.tar"), image.NAME)
+        self._docker("import", str(rigs_root() / image.ARCHIVE), image.NAME)
 
     def end(self, how: signal.Signals = signal.SIGTERM) -> None:
         if self._process is not None:

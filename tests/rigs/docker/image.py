@@ -9,6 +9,7 @@ import subprocess
 from pathlib import Path
 
 NAME = "tuner-rig:bookworm"
+ARCHIVE = "docker-bookworm.tar"  # its root file system
 PACKAGES = "python3,libgomp1,ca-certificates"
 # What a server is given by its image, for the tests of what it is not to have.
 FROM_IMAGE = {"FROM_IMAGE": "set-by-the-image", "IMAGE_API_KEY": "planted-in-the-image-4711"}
@@ -25,11 +26,11 @@ def can_be_built() -> bool:
 
 def build(cache: Path) -> None:
     """Import the image, its root file system taken from `cache` or made there."""
-    if is_built():
-        return
-    archive = cache / "docker-bookworm.tar"
+    archive = cache / ARCHIVE
     if not archive.exists():
         _make_root(archive)
+    if is_built():
+        return
     changes = [word for k, v in FROM_IMAGE.items() for word in ("--change", f"ENV {k}={v}")]
     subprocess.run(["docker", "import", *changes, str(archive), NAME], check=True, stdout=subprocess.DEVNULL)
 

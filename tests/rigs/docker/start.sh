@@ -3,7 +3,7 @@
 # none answers. As root on Debian or Ubuntu; anywhere else it says so and leaves the tests to be skipped.
 set -euo pipefail
 
-if docker info >/dev/null 2>&1 && command -v debootstrap >/dev/null; then
+if docker info >/dev/null 2>&1 && command -v debootstrap >/dev/null && command -v ip >/dev/null; then
     exit 0
 fi
 if [ "$(id -u)" != 0 ] || ! command -v apt-get >/dev/null; then
@@ -15,9 +15,10 @@ command -v dockerd >/dev/null || missing+=(docker.io)
 command -v docker >/dev/null || missing+=(docker.io)
 command -v docker-init >/dev/null || missing+=(tini)
 command -v debootstrap >/dev/null || missing+=(debootstrap)
+command -v ip >/dev/null || missing+=(iproute2)
 if [ ${#missing[@]} -gt 0 ]; then
     apt-get update -qq
-    DEBIAN_FRONTEND=noninteractive apt-get install -qq -y --no-install-recommends "${missing[@]}" iptables iproute2
+    DEBIAN_FRONTEND=noninteractive apt-get install -qq -y --no-install-recommends "${missing[@]}" iptables
 fi
 docker info >/dev/null 2>&1 && exit 0
 folder=${TUNER_DOCKER:-/tmp/tuner-docker}
