@@ -7,15 +7,16 @@ from pathlib import Path
 from analysis.block import ENERGY
 from launchers.containers.image import Told, silent
 from launchers.containers.images import Images
-from launchers.containers.options import check_passed, missing_sources
+from launchers.containers.options import ContainerOptions, check_passed, missing_sources, shm_bytes
 from launchers.engines import engine_named, image_digests, launcher_for
 from launchers.engines.engine import Engine, Served
 from launchers.engines.model_folder import where_it_lies
+from launchers.nccl.shm import too_small
 from launchers.nvml import driver, installed_gpus, tells_energy
 from launchers.place import Places, on_this_machine
 from results.environment import fingerprint, short_hash
 from results.errors import UsageError
-from results.records import Phase
+from results.records import BASELINE, Phase
 from results.store import RunFolder
 from sweeps import workload as prompts_of
 from sweeps.pace import Pace, parse_pace
@@ -125,6 +126,8 @@ def plan_of(
     paces = [parse_pace(spec) for spec in sweep.load]
     _check_energy(sweep)
     served = engine.resolve(sweep.model, sweep.draft, sweep.args, sweep.env)
+    if sweep.container is not None:
+        check_shm(sweep.container.to_options(), engine.ranks(BASELINE, served))
     space = space_of(engine, served, sweep)
     tuning, validation = _prompts(sweep.workload, sweep.seed, len(paces))
     _check_paces(sweep, paces)
@@ -153,6 +156,12 @@ def _places(sweep: Sweep, planning: bool, told: Told) -> Places:
     named = [sweep.model, sweep.draft, *(v for v in sweep.args.values() if isinstance(v, str))]
     reads = [path for name in named if name and (path := where_it_lies(name)).exists()]
     return Images(sweep.container.to_options(), reads, told, planning=planning)
+
+
+def check_shm(options: ContainerOptions, ranks: int) -> None:
+    """Raises UsageError if the shared memory of a container is too small for what NCCL does there."""
+    if (why := too_small(shm_bytes(options), ranks)) is not None:
+        raise UsageError(f"container.shm_size: {why}")
 
 
 def _absent(sweep: Sweep, served: Served, planning: bool) -> list[str]:

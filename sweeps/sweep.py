@@ -20,7 +20,7 @@ from pydantic import (
 
 from analysis.block import LATENCIES
 from results.errors import UsageError
-from results.records import KnobValue
+from results.records import IMAGE, KnobValue
 from results.secrets import HIDDEN, is_secret
 from sweeps.container import Container
 
@@ -235,6 +235,8 @@ class Sweep(_Model):
 
     @model_validator(mode="after")
     def _container_with_its_launcher(self) -> "Sweep":
+        if IMAGE in self.shared and self.launcher != "docker":
+            raise ValueError("shared: image is for `launcher: docker`: each value is a container image")
         if self.container is not None and self.launcher != "docker":
             raise ValueError("container: is for `launcher: docker`: add that, or remove the section")
         if self.launcher == "docker":

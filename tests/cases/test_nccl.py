@@ -4,12 +4,15 @@ from typing import Protocol
 
 import pytest
 
+from launchers.containers.options import ContainerOptions
 from launchers.engines.sglang.log import cause_from_log as sglang_cause
 from launchers.engines.vllm.log import cause_from_log as vllm_cause
 from launchers.nccl.log import applied, cause, version_in
 from launchers.nccl.rules import leaves_nothing, version_of
 from launchers.nccl.shm import too_small
+from results.errors import UsageError
 from results.reasons import Reason
+from sweeps.prepare import check_shm
 
 
 class Cause(Protocol):
@@ -239,3 +242,12 @@ def test_an_error_under_load_without_a_variable_is_a_crash(engine: Cause) -> Non
     log = "RuntimeError: NCCL error: remote process exited or there was a network error\n"
     assert engine(log, 1, ready=True)[0] is Reason.CRASH_UNDER_LOAD
     assert engine(log, 1, ready=False)[0] is Reason.NCCL_REJECTED
+
+
+def test_42_a_container_is_refused_before_anything_is_started() -> None:
+    """Docker's own 64 MiB, of case 42's HostConfig."""
+    small = ContainerOptions(image="engine", shm_size="64m")
+    with pytest.raises(UsageError, match=r"SHM_TOO_SMALL 64 MiB.*`shm_size: 16g` or `ipc: host`"):
+        check_shm(small, 2)
+    check_shm(small, 1)
+    check_shm(ContainerOptions(image="engine"), 8)

@@ -18,7 +18,7 @@ from launchers.containers.daemon import connect
 from launchers.leftovers import reap
 from results.errors import UsageError
 from results.reasons import Reason
-from results.records import BASELINE, Phase, Point, TrialState
+from results.records import BASELINE, KnobValue, Phase, Point, TrialState
 from results.store import RunFolder
 from sweeps.arm import measure, up
 from sweeps.prepare import prepare
@@ -244,35 +244,53 @@ _A_TRIAL = (
 
 
 def test_sglang_serves_in_a_container(image: str, tmp_path: Path) -> None:
-    """Asked in its image, started, ready, under load, its settings read back: in host and bridge network."""
+    """Two ranks on a bridge: asked in the image, started, under load, settings and variables read back."""
     python = needed_rig("sglang")
     rig = python.parents[1]
     base = Path(os.path.realpath(python)).parents[1]
     example = load_sweep(EXAMPLES / "sglang-cpu.yaml").model_dump()
     example["workload"] |= {"prompts_per_class": 2, "max_tokens": 32}
-    point = Point("EAGLE3", {"num_steps": 2, "topk": 2, "draft_tokens": 6})
+    knobs: dict[str, KnobValue] = {"num_steps": 2, "topk": 2, "draft_tokens": 6}
+    point = Point("EAGLE3", {**knobs, "--disable-custom-all-reduce": True, "NCCL_ALGO": "Ring"})
     content = {
         **example,
         "server": str(python),
         "launcher": "docker",
         "container": {**container(image, rig, base), "network": "bridge", "shm_size": "1g"},
         "space": {"EAGLE3": {"num_steps": [2], "topk": [2], "draft_tokens": [6]}},
+        "shared": {
+            "--disable-custom-all-reduce": [False, True],
+            "NCCL_ALGO": ["unset", "Ring"],
+            "NCCL_PROTO": ["LL", "unset"],
+        },
         "patience": {"foreign_cores": 100, "client_share": 1, "hopeless_ratio": 0, "min_window_s": 0},
     }
-    content["env"] = {**content["env"], "NCCL_PROTO": "Simple"}
+    # Two ranks: with one, NCCL's variables are no dimensions.
+    content["args"] = {**content["args"], "tp-size": 2, "sleep-on-idle": True}
+    content["env"] = {**content["env"], "NCCL_PROTO": "Simple", "SGLANG_CPU_OMP_THREADS_BIND": "0|1"}
     folder = RunFolder(tmp_path / "run")
     folder.create()
     plan = prepare(Sweep.model_validate(content))
     setup = plan.setup(folder)
     assert "could not resolve" not in " ".join(plan.engine.notes(plan.served))
+    assert point.key in plan.space.points
     window = next(iter(setup.windows(Phase.SEARCH)))
     with up(setup, point, "server") as arm:
         assert arm.failure is None, arm.failure
         assert arm.endpoint is not None
-        assert (arm.endpoint.environment() or {})["NCCL_PROTO"] == "Simple"
+        seen = arm.endpoint.environment() or {}
+        assert (seen["NCCL_ALGO"], seen["NCCL_PROTO"]) == ("Ring", "Simple")
         requests = measure(setup, arm, window, None)
     assert all(request.error is None for request in requests)
     record = arm.record()
     assert record.effective["num_steps"] == 2
     assert record.measurements[0].acceptance.counters is not None
     assert record.measurements[0].acceptance.counters.accepted_tokens > 0
+    assert record.variables is not None
+    assert record.variables.seen is not None
+    assert record.variables.seen["NCCL_ALGO"] == "Ring"
+    assert record.variables.by_engine["NCCL_NVLS_ENABLE"] == "0"  # SGLang's own, for its workers
+    assert record.variables.unconfirmed == ("NCCL_ALGO", "NCCL_PROTO")  # this torch has no NCCL
+    assert "NCCL was not tried" in record.variables.note
+    assert "-e" in record.argv
+    assert "NCCL_ALGO=Ring" in record.argv

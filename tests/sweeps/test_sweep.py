@@ -93,3 +93,9 @@ def test_any_yaml_is_a_sweep_or_a_usage_error(content: object) -> None:
         parse_sweep(yaml.safe_dump(content))
     except UsageError as error:
         assert str(error)
+
+
+def test_images_are_values_of_a_sweep_in_containers_alone() -> None:
+    with pytest.raises(UsageError, match="image is for `launcher: docker`"):
+        parse_sweep("shared: {image: [a, b]}")
+    parse_sweep("launcher: docker\ncontainer: {image: a}\nshared: {image: [a, b]}")
