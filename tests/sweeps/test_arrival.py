@@ -88,7 +88,7 @@ def worker() -> Iterator[int]:
 
 
 def test_what_the_engine_gives_its_workers_is_filed_as_in_effect(tmp_path: Path, worker: int) -> None:
-    """SGLang 0.5.23 gives its workers its own NCCL_NVLS_ENABLE with --enable-nccl-nvls or --enable-symm-mem."""
+    """SGLang 0.5.23 gives its workers a NCCL_NVLS_ENABLE of its own with --enable-symm-mem."""
     given = {"NCCL_PROTO": "LL", "NCCL_NVLS_ENABLE": "1"}
     running = Running(tmp_path / "log", given, (worker,))
     found = arrived(variables_of(given, None), given, running)
