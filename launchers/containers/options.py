@@ -195,8 +195,8 @@ FURTHER: Mapping[str, tuple[str, str]] = {
     "storage_opt": ("--storage-opt", "pairs="),
     "sysctls": ("--sysctl", "pairs="),
     "tmpfs": ("--tmpfs", "pairs:"),
-    "userns_mode": ("--userns", "value"),
-    "uts_mode": ("--uts", "value"),
+    "userns_mode": ("--userns", "host"),
+    "uts_mode": ("--uts", "host"),
     "volume_driver": ("--volume-driver", "value"),
     "volumes_from": ("--volumes-from", "list"),
     "working_dir": ("--workdir", "value"),
@@ -261,6 +261,8 @@ def _words(place: str, flag: str, shape: str, value: object) -> Sequence[str]:
             return [word for k, v in value.items() for word in (flag, f"{k}{shape[-1]}{v}".rstrip(":"))]
         case "number", int() if not isinstance(value, bool):
             return [flag, str(value)]
+        case "host", "host":
+            return [flag, "host"]
         case "value", str() | int() | float() if not isinstance(value, bool):
             return [flag, str(value)]
     wanted = {
@@ -268,5 +270,6 @@ def _words(place: str, flag: str, shape: str, value: object) -> Sequence[str]:
         "list": "a list",
         "value": "one value",
         "number": "a whole number",
+        "host": "host, the one value that the SDK takes",
     }.get(shape, "names with values")
     raise UsageError(f"{place}: expected {wanted}, not {value!r}")
