@@ -1,5 +1,6 @@
 """Servers that somebody else runs, at a URL: nothing is started here, and nothing is ended."""
 
+import socket
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import cached_property
@@ -16,6 +17,7 @@ from results.reasons import Reason
 
 # Programs that listen for a server which runs elsewhere, or whose processes are not below them.
 FORWARDERS = ("docker-proxy", "rootlessport", "slirp4netns", "pasta", "ssh", "sshd", "kubectl", "socat")
+CONNECT_S = 10.0
 
 
 def server_url(text: str) -> str:
@@ -101,4 +103,16 @@ class AttachLauncher:
             url = server_url(launch.argv[0])
         except UsageError as error:
             raise LaunchFailed(Reason.START_FAILED, str(error)) from None
+        _refuse_if_gone(url)
         yield AttachedEndpoint(url, launch.log_path)
+
+
+def _refuse_if_gone(url: str) -> None:
+    """A server that was up at the beginning and is gone is not waited for: nobody here starts it again."""
+    parts = urlsplit(url)
+    port = parts.port or (443 if parts.scheme == "https" else 80)
+    try:
+        socket.create_connection((parts.hostname, port), CONNECT_S).close()
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise LaunchFailed(Reason.SERVER_DIED, f"{url} does not answer any more ({reason})") from None

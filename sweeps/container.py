@@ -57,9 +57,18 @@ class Container(BaseModel):
     @classmethod
     def _gpus(cls, gpus: object) -> object:
         """One sentence, where each form of the value would report a problem of its own."""
-        if gpus is None or gpus == "all" or (isinstance(gpus, int | list) and not isinstance(gpus, bool)):
+        is_count = isinstance(gpus, int) and not isinstance(gpus, bool) and gpus > 0
+        if gpus is None or gpus == "all" or is_count or (gpus and isinstance(gpus, list)):
             return gpus
         raise ValueError(f"{gpus!r} is neither all, nor a count, nor a list of ids or UUIDs")
+
+    @field_validator("shm_size", "memory", mode="before")
+    @classmethod
+    def _size(cls, size: object) -> object:
+        """A bare number would be bytes, which nobody means who writes 32."""
+        if isinstance(size, int | float):
+            raise ValueError(f"{size} has no unit: write it like 16g, 512m or 64k")
+        return size
 
     @model_validator(mode="after")
     def _possible(self) -> Self:

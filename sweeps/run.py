@@ -165,7 +165,7 @@ def claim(folder: RunFolder, claimant: Claimant) -> None:
     of different models, prompts, engines or machines are never put together.
     """
     environment = claimant.environment()
-    if folder.trials() or folder.blocks():
+    if folder.blocks() or any(t.point != BASELINE for t in folder.trials()):
         earlier = parse_sweep(folder.sweep_file.read_text(), where=str(folder.sweep_file))
         changed = differences(folder.read_json("environment.json"), environment)
         if earlier.identity() != claimant.sweep.identity():
@@ -175,6 +175,8 @@ def claim(folder: RunFolder, claimant: Claimant) -> None:
                 f"{folder.path} holds the records of another sweep; what changed: {', '.join(changed)}."
                 " Name another folder with --run, or remove this one"
             )
+    else:
+        folder.study_file.unlink(missing_ok=True)  # of a start that failed before it measured anything
     folder.write_text("sweep.yaml", claimant.sweep.to_yaml())
     folder.write_json("environment.json", environment)
 

@@ -294,6 +294,8 @@ def _values(
         if name not in knobs:
             owners = [m for m, others in known.items() if any(k.name == name for k in others)]
             hint = f": it belongs to {', '.join(owners)}" if owners else nearest(name, [*knobs])
+            if name.isupper() or name.startswith("--"):
+                hint = ": variables and flags that both arms may have belong to `shared`"
             raise UsageError(f"space: {name!r} is no knob of {method}{hint}")
     return {name: _checked(method, knob, specs.get(name)) for name, knob in knobs.items()}
 

@@ -226,6 +226,15 @@ class Sweep(_Model):
     patience: Patience = Patience()
     seed: int = 1
 
+    @field_validator("shared", mode="before")
+    @classmethod
+    def _no_null(cls, shared: object) -> object:
+        """YAML's null reads like "not set", which has a word of its own."""
+        for name, spec in shared.items() if isinstance(shared, dict) else ():
+            if None in (spec if isinstance(spec, list) else [spec]):
+                raise ValueError(f"{name}: null is no value; write `unset` for a variable that is absent")
+        return shared
+
     @model_validator(mode="after")
     def _known_limits(self) -> "Sweep":
         for name in self.limits:

@@ -13,6 +13,10 @@ from results.errors import UsageError
 ANY_ADDRESS = "0.0.0.0"
 UNITS = {"": 1, "b": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 DEFAULT_ULIMITS: Mapping[str, int | str] = {"memlock": -1, "stack": 67108864}
+ULIMITS = (
+    *("core", "cpu", "data", "fsize", "locks", "memlock", "msgqueue", "nice", "nofile", "nproc"),
+    *("rss", "rtprio", "rttime", "sigpending", "stack"),
+)
 VOLUME_MODES = {"ro", "rw", "z", "Z", "shared", "rshared", "slave", "rslave", "private", "rprivate"}
 
 
@@ -88,6 +92,10 @@ def shm_bytes(options: ContainerOptions) -> int:
 
 def ulimit(name: str, value: int | str) -> tuple[int, int]:
     """(soft, hard). Raises UsageError."""
+    if name not in ULIMITS:
+        close = difflib.get_close_matches(name, ULIMITS, 1, cutoff=0.5)
+        hint = f"did you mean {close[0]}?" if close else f"known: {', '.join(ULIMITS)}"
+        raise UsageError(f"container.ulimits.{name}: no such limit ({hint})")
     soft, _, hard = str(value).partition(":")
     try:
         return int(soft), int(hard or soft)
@@ -150,16 +158,16 @@ def check_passed(options: ContainerOptions) -> None:
 
 # SDK name -> flag of `docker run`, and how a value is written for it.
 FURTHER: Mapping[str, tuple[str, str]] = {
-    "blkio_weight": ("--blkio-weight", "value"),
+    "blkio_weight": ("--blkio-weight", "number"),
     "cap_add": ("--cap-add", "list"),
     "cap_drop": ("--cap-drop", "list"),
     "cgroup_parent": ("--cgroup-parent", "value"),
     "cgroupns": ("--cgroupns", "value"),
-    "cpu_period": ("--cpu-period", "value"),
-    "cpu_quota": ("--cpu-quota", "value"),
-    "cpu_rt_period": ("--cpu-rt-period", "value"),
-    "cpu_rt_runtime": ("--cpu-rt-runtime", "value"),
-    "cpu_shares": ("--cpu-shares", "value"),
+    "cpu_period": ("--cpu-period", "number"),
+    "cpu_quota": ("--cpu-quota", "number"),
+    "cpu_rt_period": ("--cpu-rt-period", "number"),
+    "cpu_rt_runtime": ("--cpu-rt-runtime", "number"),
+    "cpu_shares": ("--cpu-shares", "number"),
     "cpuset_mems": ("--cpuset-mems", "value"),
     "device_cgroup_rules": ("--device-cgroup-rule", "list"),
     "devices": ("--device", "list"),
@@ -173,12 +181,12 @@ FURTHER: Mapping[str, tuple[str, str]] = {
     "init": ("--init", "switch"),
     "mac_address": ("--mac-address", "value"),
     "mem_reservation": ("--memory-reservation", "value"),
-    "mem_swappiness": ("--memory-swappiness", "value"),
+    "mem_swappiness": ("--memory-swappiness", "number"),
     "memswap_limit": ("--memory-swap", "value"),
     "oom_kill_disable": ("--oom-kill-disable", "switch"),
-    "oom_score_adj": ("--oom-score-adj", "value"),
+    "oom_score_adj": ("--oom-score-adj", "number"),
     "pid_mode": ("--pid", "value"),
-    "pids_limit": ("--pids-limit", "value"),
+    "pids_limit": ("--pids-limit", "number"),
     "platform": ("--platform", "value"),
     "read_only": ("--read-only", "switch"),
     "runtime": ("--runtime", "value"),
@@ -187,8 +195,8 @@ FURTHER: Mapping[str, tuple[str, str]] = {
     "storage_opt": ("--storage-opt", "pairs="),
     "sysctls": ("--sysctl", "pairs="),
     "tmpfs": ("--tmpfs", "pairs:"),
-    "userns_mode": ("--userns", "value"),
-    "uts_mode": ("--uts", "value"),
+    "userns_mode": ("--userns", "host"),
+    "uts_mode": ("--uts", "host"),
     "volume_driver": ("--volume-driver", "value"),
     "volumes_from": ("--volumes-from", "list"),
     "working_dir": ("--workdir", "value"),
@@ -251,9 +259,17 @@ def _words(place: str, flag: str, shape: str, value: object) -> Sequence[str]:
             return [word for item in value for word in (flag, str(item))]
         case (("pairs=" | "pairs:"), Mapping()):
             return [word for k, v in value.items() for word in (flag, f"{k}{shape[-1]}{v}".rstrip(":"))]
+        case "number", int() if not isinstance(value, bool):
+            return [flag, str(value)]
+        case "host", "host":
+            return [flag, "host"]
         case "value", str() | int() | float() if not isinstance(value, bool):
             return [flag, str(value)]
-    wanted = {"switch": "true or false", "list": "a list", "value": "one value"}.get(
-        shape, "names with values"
-    )
+    wanted = {
+        "switch": "true or false",
+        "list": "a list",
+        "value": "one value",
+        "number": "a whole number",
+        "host": "host, the one value that the SDK takes",
+    }.get(shape, "names with values")
     raise UsageError(f"{place}: expected {wanted}, not {value!r}")

@@ -10,7 +10,9 @@ import requests
 from launchers import attach
 from launchers.attach import AttachedEndpoint, AttachLauncher, is_on_this_machine, server_url
 from launchers.launcher import Launch, Launcher
-from results.errors import UsageError
+from launchers.port import free_port
+from results.errors import LaunchFailed, UsageError
+from results.reasons import Reason
 from tests.contracts.launcher_contract import AnyLauncherContract
 from tests.launchers.http_server import canned
 
@@ -30,6 +32,18 @@ def test_the_server_is_there_before_and_after(tmp_path: Path) -> None:
             assert (endpoint.environment(), endpoint.killed_for_memory()) == (None, None)
             assert not endpoint.log_path.exists()
         assert requests.get(f"{server.base_url}/health", timeout=5).ok
+
+
+def test_a_server_that_is_gone_is_not_waited_for(tmp_path: Path) -> None:
+    """Nobody here starts it again, and the time that a start may take is long."""
+    url = f"http://127.0.0.1:{free_port()}"
+    launch = Launch((url,), 0, tmp_path / "none.log")
+    with (
+        pytest.raises(LaunchFailed, match="does not answer any more") as found,
+        AttachLauncher().start(launch),
+    ):
+        pass
+    assert found.value.reason is Reason.SERVER_DIED
 
 
 def test_its_processes_are_those_of_the_listener(tmp_path: Path) -> None:

@@ -14,12 +14,12 @@ from launchers.fake import FakeEngine
 from launchers.fake_server import FakeEndpoint, Fault
 from results.errors import UsageError
 from results.reasons import Reason
-from results.records import BASELINE, Block, GpuTelemetry, Phase, Telemetry, TrialState
+from results.records import BASELINE, Block, GpuTelemetry, Phase, Point, Telemetry, Trial, TrialState
 from results.store import RunFolder
 from sweeps.prepare import prepare
 from sweeps.run import claim
 from sweeps.sweep import Sweep
-from sweeps.trial import BASELINE_TRIAL, trial_of
+from sweeps.trial import trial_of
 from tests.analysis.build import CHAT, FAST, arm, block, measurement
 from tests.nvml import SERVER, STRANGER, Scripted, gpu
 from tests.sweeps.test_block import PATIENT, POINT, blocks
@@ -158,7 +158,7 @@ def test_a_run_does_not_go_on_under_other_gpus(
     folder.create()
     nvml(gpu())
     claim(folder, plan)
-    folder.add_trial(BASELINE_TRIAL)
+    folder.add_trial(Trial(1, Point("fake-ngram"), "start", TrialState.MEASURED, 0.0, {}, ()))
     claim(folder, plan)
     nvml(gpu(**changes))
     with pytest.raises(UsageError, match="what changed: GPUs or their power limits"):

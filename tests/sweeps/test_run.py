@@ -19,6 +19,7 @@ from sweeps.prepare import Plan, prepare
 from sweeps.run import claim, run_sweep
 from sweeps.space import Rules
 from sweeps.sweep import Sweep
+from sweeps.trial import BASELINE_TRIAL
 
 SPACE = {"fake-ngram": {"n": [2, 4], "m": [8]}}
 
@@ -157,6 +158,18 @@ def test_an_unused_folder_may_be_claimed_by_another_sweep(tmp_path: Path) -> Non
     claim(folder, plan(seed=1))
     claim(folder, plan(seed=2))
     assert "seed: 2" in folder.sweep_file.read_text()
+
+
+def test_a_start_that_measured_nothing_leaves_the_folder_free(tmp_path: Path) -> None:
+    """A mistake that shows at the first launch is corrected in the file, under the same name."""
+    folder = RunFolder(tmp_path / "run")
+    folder.create()
+    claim(folder, plan(seed=1))
+    folder.add_trial(BASELINE_TRIAL)
+    folder.study_file.write_text("of the first sweep")
+    claim(folder, plan(seed=2))
+    assert "seed: 2" in folder.sweep_file.read_text()
+    assert not folder.study_file.exists()
 
 
 def test_hours_end_the_search_but_leave_time_to_confirm(tmp_path: Path) -> None:

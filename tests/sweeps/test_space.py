@@ -33,6 +33,7 @@ def test_an_empty_space_means_every_method() -> None:
         ({"none": {}}, "the baseline, it is always measured"),
         ({"tree": {"n": [4]}}, "'n' is no knob of tree: it belongs to lookup"),
         ({"tree": {"step": [4]}}, "'step' is no knob of tree (did you mean 'steps'?)"),
+        ({"tree": {"NCCL_PROTO": [4]}}, "'NCCL_PROTO' is no knob of tree: variables and flags"),
         ({"tree": {"steps": [0]}}, "tree.steps: 0 is outside the engine's range 1 to 16"),
         ({"tree": {"steps": [17]}}, "tree.steps: 17 is outside the engine's range 1 to 16"),
         ({"tree": {"steps": ["three"]}}, "tree.steps: 'three' is not a number"),
