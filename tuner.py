@@ -255,7 +255,7 @@ def reap(
         known = f"pid {leftover.pid}, port {leftover.port}, since {began}"
         _say(f"{'ended' if end else 'found'} {leftover.what} ({known}) of {folder}")
     if not found:
-        _say("No server was left behind.")
+        _say(f"No server was left behind by a run in {run}.")
     elif not end:
         _say("End them with --end.")
 

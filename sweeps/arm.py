@@ -36,7 +36,7 @@ from results.records import (
     Telemetry,
     Variables,
 )
-from results.secrets import masked
+from results.secrets import HIDDEN, is_secret, masked
 from sweeps.admission import AdmissionWatch
 from sweeps.arrival import Given, arrived, in_effect, rewrites_of, variables_of
 from sweeps.gate import Gate
@@ -115,7 +115,7 @@ class Arm:
             start_s=self.start_s,
             warm_up_s=self.warm_up_s,
             measured_s=self.measured_s,
-            effective=self.back.effective,
+            effective={k: HIDDEN if v and is_secret(k) else v for k, v in self.back.effective.items()},
             measurements=tuple(self._measurement(cell) for cell in self.turns),
             failure=self.failure,
             stopped_at_ratio=self.stopped_at_ratio,

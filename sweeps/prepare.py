@@ -7,7 +7,7 @@ from pathlib import Path
 from analysis.block import ENERGY
 from launchers.containers.image import Told, silent
 from launchers.containers.images import Images
-from launchers.containers.options import ContainerOptions, check_passed, missing_sources, shm_bytes
+from launchers.containers.options import check_passed, missing_sources, shm_bytes
 from launchers.engines import engine_named, image_digests, launcher_for
 from launchers.engines.engine import Engine, Served
 from launchers.engines.model_folder import where_it_lies
@@ -17,12 +17,15 @@ from launchers.place import Places, on_this_machine
 from results.environment import fingerprint, short_hash
 from results.errors import UsageError
 from results.records import BASELINE, Phase
+from results.secrets import is_secret
 from results.store import RunFolder
 from sweeps import workload as prompts_of
+from sweeps.container import Container
 from sweeps.pace import Pace, parse_pace
 from sweeps.setup import Setup
 from sweeps.space import Rules, Space, build_space
 from sweeps.sweep import Sweep, Workload, nearest
+from sweeps.variables import check_fixed
 from sweeps.workload import Prompt
 
 RANDOM_WORDS = 120
@@ -125,9 +128,11 @@ def plan_of(
     """The Plan of a sweep on this engine, over what `space_of` gives. Raises UsageError."""
     paces = [parse_pace(spec) for spec in sweep.load]
     _check_energy(sweep)
+    check_fixed(sweep.env)
+    refuse_secret_args([*sweep.args, *sweep.shared])
     served = engine.resolve(sweep.model, sweep.draft, sweep.args, sweep.env)
     if sweep.container is not None:
-        check_shm(sweep.container.to_options(), engine.ranks(BASELINE, served))
+        check_room(sweep.container, engine.ranks(BASELINE, served))
     space = space_of(engine, served, sweep)
     tuning, validation = _prompts(sweep.workload, sweep.seed, len(paces))
     _check_paces(sweep, paces)
@@ -158,9 +163,21 @@ def _places(sweep: Sweep, planning: bool, told: Told) -> Places:
     return Images(sweep.container.to_options(), reads, told, planning=planning)
 
 
-def check_shm(options: ContainerOptions, ranks: int) -> None:
-    """Raises UsageError if the shared memory of a container is too small for what NCCL does there."""
-    if (why := too_small(shm_bytes(options), ranks)) is not None:
+def refuse_secret_args(names: Sequence[str]) -> None:
+    """Raises UsageError for an argument that is a secret: engines write those into their logs."""
+    for name in names:
+        if is_secret(name):
+            raise UsageError(
+                f"args: {name} is a secret, which engines print into their logs: leave it out (servers that"
+                " are started here listen on loopback and need no key), or give it by a variable under `env`"
+            )
+
+
+def check_room(container: Container, ranks: int) -> None:
+    """Raises UsageError if a container has too few GPUs or too little shared memory for its ranks."""
+    if container.gpus is not None and container.gpus != "all" and len(container.gpu_ids) < ranks:
+        raise UsageError(f"container.gpus: {len(container.gpu_ids)} GPUs for {ranks} ranks: give one to each")
+    if (why := too_small(shm_bytes(container.to_options()), ranks)) is not None:
         raise UsageError(f"container.shm_size: {why}")
 
 

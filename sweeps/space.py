@@ -273,7 +273,8 @@ def _check_named(space: Space, method: str, named: Sequence[str]) -> None:
             refused.setdefault(place, why)
     for (name, value), why in refused.items():
         if why:
-            raise UsageError(f"space: {method}.{name}={value} is in no legal Point: {why}")
+            where = f"shared: {name}" if is_shared(name) else f"space: {method}.{name}"
+            raise UsageError(f"{where}={value} is in no legal Point: {why}")
 
 
 def _why_unknown(engine: Engine, served: Served, method: str) -> str:

@@ -39,6 +39,17 @@ def variable_values(name: str, values: Sequence[KnobValue], served: Served) -> V
     return tuple(dict.fromkeys([AS_IS, *(text for text in texts if text != own)]))
 
 
+def check_fixed(env: Mapping[str, str]) -> None:
+    """Raises UsageError for a fixed variable that is none, or with which NCCL could not start."""
+    for name, value in env.items():
+        if value == UNSET:
+            raise UsageError(f"env: {name}: leave it out to have it unset")
+        if name.startswith(NCCL):
+            check_value(name, value)
+    if why := leaves_nothing({k: v for k, v in env.items() if k.startswith(NCCL)}):
+        raise UsageError(f"env: {why}")
+
+
 def _text(name: str, value: KnobValue) -> str:
     if isinstance(value, bool):
         raise UsageError(f"shared: {name}: {value} is no text: write 1 or 0, or the value in quotes")

@@ -4,7 +4,6 @@ from typing import Protocol
 
 import pytest
 
-from launchers.containers.options import ContainerOptions
 from launchers.engines.sglang.log import cause_from_log as sglang_cause
 from launchers.engines.vllm.log import cause_from_log as vllm_cause
 from launchers.nccl.log import applied, cause, version_in
@@ -12,7 +11,8 @@ from launchers.nccl.rules import leaves_nothing, version_of
 from launchers.nccl.shm import too_small
 from results.errors import UsageError
 from results.reasons import Reason
-from sweeps.prepare import check_shm
+from sweeps.container import Container
+from sweeps.prepare import check_room
 
 
 class Cause(Protocol):
@@ -246,8 +246,8 @@ def test_an_error_under_load_without_a_variable_is_a_crash(engine: Cause) -> Non
 
 def test_42_a_container_is_refused_before_anything_is_started() -> None:
     """Docker's own 64 MiB, of case 42's HostConfig."""
-    small = ContainerOptions(image="engine", shm_size="64m")
+    small = Container(image="engine", shm_size="64m")
     with pytest.raises(UsageError, match=r"SHM_TOO_SMALL 64 MiB.*`shm_size: 16g` or `ipc: host`"):
-        check_shm(small, 2)
-    check_shm(small, 1)
-    check_shm(ContainerOptions(image="engine"), 8)
+        check_room(small, 2)
+    check_room(small, 1)
+    check_room(Container(image="engine"), 8)

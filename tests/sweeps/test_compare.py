@@ -290,7 +290,7 @@ def test_a_server_that_goes_away_is_named(tmp_path: Path) -> None:
     assert block.invalid is None
     (arm,) = block.candidates
     assert arm.failure is not None
-    assert arm.failure.reason is Reason.START_TIMEOUT
+    assert arm.failure.reason is Reason.SERVER_DIED
 
 
 def run_until_invalid(found: Comparison, tmp_path: Path) -> tuple[Recorder, RunFolder]:

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from results.errors import UsageError
+from sweeps.prepare import prepare
 from sweeps.sweep import Range, Sweep, load_sweep, parse_sweep
 
 
@@ -99,3 +100,8 @@ def test_images_are_values_of_a_sweep_in_containers_alone() -> None:
     with pytest.raises(UsageError, match="image is for `launcher: docker`"):
         parse_sweep("shared: {image: [a, b]}")
     parse_sweep("launcher: docker\ncontainer: {image: a}\nshared: {image: [a, b]}")
+
+
+def test_a_secret_argument_is_refused_since_engines_print_it() -> None:
+    with pytest.raises(UsageError, match="args: api-key is a secret"):
+        prepare(Sweep(engine="fake", args={"api-key": "planted"}))

@@ -6,8 +6,11 @@ import pytest
 
 from results.errors import UsageError
 from results.records import Point, is_shared, is_variable
+from sweeps.container import Container
+from sweeps.prepare import check_room
 from sweeps.space import Space, build_space
 from sweeps.sweep import KnobSpec
+from sweeps.variables import check_fixed
 from tests.knobs_engine import SERVED, knobs_engine
 
 ONE_POINT: dict[str, dict[str, KnobSpec] | None] = {"tree": {"steps": 1, "topk": 1}}
@@ -117,6 +120,27 @@ def test_a_variable_that_another_turns_off_is_dead() -> None:
 def test_a_value_that_nccl_does_not_know_is_refused_with_the_nearest() -> None:
     with pytest.raises(UsageError, match="LL128"):
         space({"NCCL_PROTO": ["LL182"]})
+
+
+@pytest.mark.parametrize(
+    ("env", "told"),
+    [
+        ({"NCCL_PROTO": "unset"}, "env: NCCL_PROTO: leave it out"),
+        ({"NCCL_PROTO": "LL256"}, "LL128"),
+        ({"NCCL_ALGO": "NVLS", "NCCL_PROTO": "LL"}, "env: .*NCCL_ALGO"),
+    ],
+)
+def test_fixed_variables_are_checked_as_such(env: dict[str, str], told: str) -> None:
+    with pytest.raises(UsageError, match=told):
+        check_fixed(env)
+    check_fixed({"NCCL_PROTO": "LL", "OMP_NUM_THREADS": "1"})
+
+
+def test_more_ranks_than_gpus_are_refused() -> None:
+    with pytest.raises(UsageError, match=r"container\.gpus: 2 GPUs for 8 ranks"):
+        check_room(Container(image="engine", gpus=2), 8)
+    check_room(Container(image="engine", gpus="all"), 8)
+    check_room(Container(image="engine", gpus=["GPU-a", "GPU-b"]), 2)
 
 
 def test_images_are_a_dimension() -> None:
