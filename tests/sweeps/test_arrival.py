@@ -57,7 +57,7 @@ def test_what_arrived_is_recorded_without_secrets(tmp_path: Path) -> None:
     [
         ({"NCCL_PROTO": "Simple"}, "NCCL_PROTO=LL was given to the server, and is Simple in its process"),
         ({}, "NCCL_PROTO=LL was given to the server, and is not there in its process"),
-        ({"NCCL_PROTO": "LL", "NCCL_ALGO": "Ring"}, "NCCL_ALGO=None was given"),
+        ({"NCCL_PROTO": "LL", "NCCL_ALGO": "Ring"}, "NCCL_ALGO was taken away"),
     ],
 )
 def test_a_variable_that_did_not_arrive_is_an_ignored_setting(
@@ -65,6 +65,13 @@ def test_a_variable_that_did_not_arrive_is_an_ignored_setting(
 ) -> None:
     with pytest.raises(MeasurementInvalid, match=evidence):
         arrived(variables_of(GIVEN, None), GIVEN, Running(tmp_path / "log", own))
+
+
+def test_a_secret_that_was_not_taken_away_is_not_told(tmp_path: Path) -> None:
+    running = Running(tmp_path / "log", {"HF_TOKEN": "planted"})
+    with pytest.raises(MeasurementInvalid, match="HF_TOKEN was taken away") as caught:
+        arrived(variables_of({"HF_TOKEN": None}, None), {"HF_TOKEN": None}, running)
+    assert "planted" not in str(caught.value)
 
 
 def test_an_environment_that_cannot_be_read_is_unknown(tmp_path: Path) -> None:
