@@ -60,6 +60,7 @@ def variables_of(given: Given, seen: NcclSeen | None) -> Variables:
         nccl_version=seen.version,
         applied=seen.applied,
         unconfirmed=seen.unconfirmed,
+        overridden=seen.overridden,
         note=seen.note,
     )
 
@@ -107,11 +108,12 @@ def _given_to_workers(pids: Iterable[int], first: Mapping[str, str]) -> dict[str
 
 
 def rewrites_of(point: Point, variables: Variables) -> tuple[Rewrite, ...]:
-    """Variables of a Point that the engine set to something else for its workers."""
+    """Variables of a Point that the engine, for its workers, or NCCL itself replaced by something else."""
+    got = {**variables.overridden, **variables.by_engine}
     return tuple(
-        Rewrite(name, "unset" if asked is None else asked, variables.by_engine[name])
+        Rewrite(name, "unset" if asked is None else asked, got[name])
         for name, asked in point.variables.items()
-        if name in variables.by_engine
+        if name in got
     )
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from launchers.nccl.probe import NcclSeen
 from results.errors import MeasurementInvalid
 from results.records import Point, Rewrite, Variables
 from sweeps.arrival import arrived, in_effect, rewrites_of, variables_of
@@ -104,6 +105,15 @@ def test_what_the_engine_gives_its_workers_is_filed_as_in_effect(tmp_path: Path,
     rewrites = rewrites_of(point, found)
     assert rewrites == (Rewrite("NCCL_NVLS_ENABLE", "1", "0"),)
     assert in_effect(point, rewrites).knobs["NCCL_NVLS_ENABLE"] == "0"
+
+
+def test_what_nccl_replaced_is_filed_as_in_effect(tmp_path: Path) -> None:
+    given = {"NCCL_NTHREADS": "64", "NCCL_PROTO": "LL"}
+    seen = NcclSeen("2.28.9", ("NCCL_PROTO",), (), {"NCCL_NTHREADS": "256"})
+    found = arrived(variables_of(given, seen), given, Running(tmp_path / "log", given))
+    point = Point("tree", dict(given))
+    assert rewrites_of(point, found) == (Rewrite("NCCL_NTHREADS", "64", "256"),)
+    assert in_effect(point, rewrites_of(point, found)).knobs["NCCL_NTHREADS"] == "256"
 
 
 def test_the_version_of_nccl_comes_from_the_servers_log(tmp_path: Path) -> None:
