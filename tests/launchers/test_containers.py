@@ -2,6 +2,7 @@
 
 import os
 import shlex
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from launchers.containers.command import (
 from launchers.containers.daemon import is_local
 from launchers.containers.image import Layers
 from launchers.containers.images import Images
+from launchers.containers.leftovers import reap_containers
 from launchers.containers.memory import oom_kills
 from launchers.containers.options import ContainerOptions, bytes_of, option_words, parse_volume, shm_bytes
 from launchers.engines import files_read
@@ -354,6 +356,16 @@ def test_a_program_that_is_not_in_the_image_is_a_failed_launch() -> None:
 
 
 # A plan without the image
+
+
+def test_nothing_is_reaped_without_a_docker_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where a broken one is installed: a sweep without containers needs none."""
+    (tmp_path / "docker.py").write_text("raise ImportError('no module named requests')")
+    for name in [name for name in sys.modules if name.partition(".")[0] == "docker"]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.delenv("DOCKER_HOST", raising=False)
+    monkeypatch.syspath_prepend(tmp_path)
+    assert reap_containers(tmp_path, end=False) == []
 
 
 def test_a_plan_goes_on_without_a_daemon(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
