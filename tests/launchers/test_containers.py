@@ -204,6 +204,7 @@ def test_links_take_along_what_they_name(tmp_path: Path) -> None:
     model.mkdir()
     (model / "weights.safetensors").symlink_to(tmp_path / "store" / "weights.safetensors")
     (model / "gone").symlink_to(tmp_path / "nowhere")
+    (model / "loop").symlink_to("loop")
     assert mounted([model]) == [model, tmp_path / "store"]
 
 
@@ -407,13 +408,14 @@ def test_progress_of_a_pull_is_bytes_over_layers() -> None:
             "oom 3\noom_kill 2\n",
         ),
         ("4:memory:/docker/ab", "memory/docker/ab/memory.oom_control", "under_oom 0\noom_kill 2\n"),
+        ("0::/größe.slice/ab", "größe.slice/ab/memory.events", "oom_kill 2\n"),
     ],
 )
 def test_kills_are_counted_in_both_versions_of_control_groups(
     tmp_path: Path, line: str, file: str, text: str
 ) -> None:
     (tmp_path / "7").mkdir()
-    (tmp_path / "7" / "cgroup").write_text(f"5:cpu:/docker/ab\n{line}\n")
+    (tmp_path / "7" / "cgroup").write_text(f"5:cpu:/docker/ab\n{line}\n", "utf-8")
     (tmp_path / file).parent.mkdir(parents=True)
     (tmp_path / file).write_text(text)
     assert oom_kills(7, tmp_path, tmp_path) == 2
