@@ -31,6 +31,8 @@ HARDWARE_XIDS = {
     95: "uncontained memory error",
     119: "GSP timeout",
     120: "GSP error",
+    140: "unrecovered memory error",
+    **dict.fromkeys(range(144, 151), "NVLink error"),  # of NVLink 5, by its parts
 }
 
 
@@ -130,7 +132,7 @@ def _not_stock(gpus: Sequence[GpuTelemetry]) -> str:
     found = [
         f"{limit:.0f} W on {named(gpu)} (default {default:.0f} W)"
         for gpu in gpus
-        if (limit := gpu.power_limit_w) is not None and (default := gpu.default_power_limit_w) is not None
+        if (limit := gpu.power_limit_w) and (default := gpu.default_power_limit_w)  # 0 W: not told
         if abs(limit - default) > STOCK_TOLERANCE * default
     ]
     return f"power limit not the default: {', '.join(found)}" if found else ""

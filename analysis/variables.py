@@ -49,6 +49,7 @@ def _words(name: str, found: Variables | None) -> str:
         "given by the engine to its workers: " + found.by_engine[name] if name in found.by_engine else "",
         "arrived" if found.seen is not None and name in found.given and name in found.seen else "",
         "used" if name in found.applied else "",
+        "replaced by NCCL: " + found.overridden[name] if name in found.overridden else "",
         "not confirmed by NCCL" if name in found.unconfirmed else "",
     ]
     return ": ".join(filter(None, [value or "", ", ".join(filter(None, states))]))

@@ -25,6 +25,8 @@ def server_url(text: str) -> str:
 
     Raises UsageError if it is none, or holds credentials.
     """
+    if "@" in text.partition("//")[2].partition("/")[0]:  # before any message that quotes it
+        raise UsageError("an address with credentials in it would be recorded: use api_key_env")
     try:
         url = urlsplit(text.strip())
         usable = url.scheme in ("http", "https") and bool(url.hostname) and url.port != 0
@@ -32,10 +34,9 @@ def server_url(text: str) -> str:
         usable = False
     if not usable:
         raise UsageError(f"{text!r} is no address of a server: write http://HOST:PORT or https://HOST")
-    if "@" in url.netloc:
-        raise UsageError("an address with credentials in it would be recorded: use api_key_env")
     if url.query or url.fragment:
-        raise UsageError(f"{text!r}: leave out what follows the path")
+        shown = SplitResult(url.scheme, url.netloc, url.path, "", "").geturl()  # a key may follow it
+        raise UsageError(f"{shown}: leave out what follows the path")
     path = url.path.rstrip("/").removesuffix("/v1").rstrip("/")
     return SplitResult(url.scheme, url.netloc, path, "", "").geturl()
 

@@ -10,6 +10,7 @@ import psutil
 from launchers.nvml import Device, Refusal
 from results.records import GpuProcess
 
+MAX_PID = 2**31 - 1  # the driver's are unsigned
 SERVES_MANY = "nvidia-cuda-mps-server"  # stands beside every process that uses it
 
 
@@ -51,7 +52,7 @@ class GpuProcesses:
 
 def are_of_this_namespace(pids: frozenset[int]) -> bool:
     """Whether the driver counts processes as this system does: all that it lists exist here."""
-    return bool(pids) and all(psutil.pid_exists(pid) for pid in pids)
+    return bool(pids) and all(pid <= MAX_PID and psutil.pid_exists(pid) for pid in pids)
 
 
 def _is_below_the_tool(pid: int) -> bool:

@@ -359,6 +359,7 @@ class Variables:
     nccl_version: str | None = None
     applied: tuple[str, ...] = ()  # NCCL itself says that it was set by the environment
     unconfirmed: tuple[str, ...] = ()  # NCCL was asked and says nothing of them
+    overridden: Mapping[str, str] = field(default_factory=dict)  # to what NCCL uses in their place
     note: str = ""  # what could not be found out, and why
 
 

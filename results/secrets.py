@@ -4,15 +4,17 @@ import re
 from collections.abc import Sequence
 
 HIDDEN = "<secret>"
-_WORDS = ("TOKEN", "SECRET", "PASSW", "CREDENTIAL", "API_KEY", "ACCESS_KEY", "PRIVATE_KEY", "AUTH", "_KEY")
+_WORDS = ("TOKEN", "SECRET", "PASSW", "PASSPHRASE", "CREDENTIAL", "APIKEY", "AUTH", "COOKIE", "_KEY")
 # Settings about tokens of text: MAX_TOKENS, TOKENIZER_MODE, SPECULATIVE_TOKEN_MAP, TIME_TO_FIRST_TOKEN ...
 _NO_SECRETS = re.compile(
-    r"(DE)?TOKENIZERS?|TOKENS|(FIRST|INTER|MULTI|PAD|EOS|BOS|STOP)_TOKEN|TOKEN_(MAP|IDS?|THRESHOLD)"
+    r"(DE)?TOKENIZERS?|TIKTOKEN|TOKENS|(FIRST|INTER|MULTI|PER|PAD|EOS|BOS|STOP)_TOKEN"
+    r"|TOKEN_(MAP|IDS?|THRESHOLD|USAGE|DISTRIBUTION)|NUM_KEY_VALUE|ALLOW_CREDENTIALS"
 )
 _SECRET_VALUES = re.compile(
-    r"(?<![\w-])(hf_[A-Za-z0-9]{20,}|sk-[\w-]{20,}|gh[opsur]_\w{20,}|github_pat_\w{20,}|nvapi-[\w-]{20,}"
-    r"|glpat-[\w-]{16,}|xox[abp]-[\w-]{10,}|AKIA[A-Z0-9]{16}|eyJ[\w-]{10,}\.[\w-]{10,})"
-    r"|Bearer\s+\S|://[^/\s:@]+:[^/\s@]+@"
+    r"(?<![\w-])(hf_[A-Za-z0-9]{20,}|(?<!/)sk-[\w-]{20,}|gh[opsur]_\w{20,}|github_pat_\w{20,}"
+    r"|nvapi-[\w-]{20,}|glpat-[\w-]{16,}|xox[abp]-[\w-]{10,}|gsk_\w{20,}|A[KS]IA[A-Z0-9]{16}"
+    r"|AIza[\w-]{35}|eyJ[\w-]{10,}\.[\w-]{10,})"
+    r"|\b[Bb]earer\s+\S|[Aa]uthorization:\s*\S|://[^/\s:@]*:[^/\s@]+@|PRIVATE KEY-----"
 )
 
 
@@ -28,14 +30,15 @@ def looks_secret(value: str) -> bool:
 
 
 def masked(argv: Sequence[str]) -> tuple[str, ...]:
-    """A command line without the values of its secret flags (`--api-key X` and `--api-key=X`)."""
+    """A command line without secrets: of secret flags (`--api-key X Y`, `--api-key=X`), or by their look."""
     shown: list[str] = []
-    for i, word in enumerate(argv):
-        flag, equals, _ = word.partition("=")
-        if i > 0 and argv[i - 1].startswith("-") and is_secret(argv[i - 1]) and "=" not in argv[i - 1]:
-            shown.append(HIDDEN)
-        elif equals and flag.startswith("-") and is_secret(flag):
-            shown.append(f"{flag}={HIDDEN}")
+    after_secret = False
+    for word in argv:
+        flag, equals, value = word.partition("=")
+        if word.startswith("--") or (word.startswith("-") and not after_secret):
+            after_secret = is_secret(flag) and not equals
+            hides = bool(equals) and (is_secret(flag) or looks_secret(value))
+            shown.append(f"{flag}={HIDDEN}" if hides else word)
         else:
-            shown.append(word)
+            shown.append(HIDDEN if after_secret or looks_secret(word) else word)
     return tuple(shown)

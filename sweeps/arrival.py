@@ -60,6 +60,7 @@ def variables_of(given: Given, seen: NcclSeen | None) -> Variables:
         nccl_version=seen.version,
         applied=seen.applied,
         unconfirmed=seen.unconfirmed,
+        overridden=seen.overridden,
         note=seen.note,
     )
 
@@ -76,9 +77,7 @@ def arrived(before: Variables, given: Given, endpoint: Endpoint) -> Variables:
         return replace(before, nccl_version=version)
     for name, value in given.items():
         if environment.get(name) != value and not (value and _hides(name, value)):
-            got = environment.get(name, "not there")
-            evidence = f"{name}={value} was given to the server, and is {got} in its process"
-            raise MeasurementInvalid(Reason.IGNORED_SETTING, evidence)
+            raise MeasurementInvalid(Reason.IGNORED_SETTING, _otherwise(name, value, environment.get(name)))
     names = [n for n in environment if (n in given or n.startswith(NCCL)) and not _hides(n, environment[n])]
     return replace(
         before,
@@ -86,6 +85,13 @@ def arrived(before: Variables, given: Given, endpoint: Endpoint) -> Variables:
         seen={name: environment[name] for name in sorted(names)},
         by_engine=_given_to_workers(endpoint.pids(), environment),
     )
+
+
+def _otherwise(name: str, value: str | None, got: str | None) -> str:
+    """A variable that is not as given, in words; what it is may be a secret."""
+    shown = HIDDEN if got is not None and _hides(name, got) else got
+    given = f"{name} was taken away from" if value is None else f"{name}={value} was given to"
+    return f"{given} the server, and is {'not there' if got is None else shown} in its process"
 
 
 def _given_to_workers(pids: Iterable[int], first: Mapping[str, str]) -> dict[str, str]:
@@ -102,11 +108,12 @@ def _given_to_workers(pids: Iterable[int], first: Mapping[str, str]) -> dict[str
 
 
 def rewrites_of(point: Point, variables: Variables) -> tuple[Rewrite, ...]:
-    """Variables of a Point that the engine set to something else for its workers."""
+    """Variables of a Point that the engine, for its workers, or NCCL itself replaced by something else."""
+    got = {**variables.overridden, **variables.by_engine}
     return tuple(
-        Rewrite(name, "unset" if asked is None else asked, variables.by_engine[name])
+        Rewrite(name, "unset" if asked is None else asked, got[name])
         for name, asked in point.variables.items()
-        if name in variables.by_engine
+        if name in got
     )
 
 

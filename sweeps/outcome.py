@@ -12,7 +12,7 @@ from analysis.verdict import Answer, AnswerKind, answer, breaks_limit, conclude,
 from launchers.engines import is_container
 from results.errors import UsageError
 from results.records import BASELINE, Block, Phase, Point, Trial, Verdict, VerdictKind
-from results.secrets import is_secret
+from results.secrets import HIDDEN, is_secret, looks_secret
 from results.store import RunFolder
 from sweeps.confirm import finalists_of, open_points, rules_of
 from sweeps.study import best_of
@@ -171,10 +171,15 @@ def _command_of(point: Point, sweep: Sweep, blocks: Sequence[Block]) -> str:
         return shlex.join(argv)  # with its variables
     given = {name: value for name, value in {**sweep.env, **point.variables}.items() if value is not None}
     variables = [
-        f'{name}="${name}"' if is_secret(name) else f"{name}={shlex.quote(value)}"
+        f'{name}="${name}"' if _hides(name, value) else f"{name}={shlex.quote(value)}"
         for name, value in given.items()
     ]
     return " ".join([*variables, shlex.join(argv)]) if argv else ""
+
+
+def _hides(name: str, value: str) -> bool:
+    """Also of a value that was hidden when the sweep was written down."""
+    return value == HIDDEN or is_secret(name) or looks_secret(value)
 
 
 def _phases_s(blocks: Sequence[Block], sessions: Sequence[Mapping[str, float | None]]) -> dict[str, float]:

@@ -21,7 +21,7 @@ from pydantic import (
 from analysis.block import LATENCIES
 from results.errors import UsageError
 from results.records import IMAGE, KnobValue
-from results.secrets import HIDDEN, is_secret
+from results.secrets import HIDDEN, is_secret, looks_secret
 from sweeps.container import Container
 
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")]
@@ -279,8 +279,12 @@ class Sweep(_Model):
     def public(self) -> dict[str, Any]:
         content = self.model_dump(mode="json")
         for place in ("env", "args"):
-            content[place] = {k: HIDDEN if is_secret(k) else v for k, v in content[place].items()}
+            content[place] = {k: HIDDEN if _hides(k, v) else v for k, v in content[place].items()}
         return content
+
+
+def _hides(name: str, value: object) -> bool:
+    return is_secret(name) or (isinstance(value, str) and looks_secret(value))
 
 
 def nearest(word: str, known: Sequence[str]) -> str:

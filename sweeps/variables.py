@@ -13,7 +13,7 @@ from launchers.nccl.rules import leaves_nothing, unread
 from launchers.nccl.variables import check_value, unknown_note
 from results.errors import UsageError
 from results.records import UNSET, KnobValue, Point
-from results.secrets import is_secret
+from results.secrets import is_secret, looks_secret
 
 NCCL = "NCCL_"
 AS_IS = "as is"  # of a shared setting: what the sweep's own arguments, or the engine, make of it
@@ -27,8 +27,8 @@ def variable_values(name: str, values: Sequence[KnobValue], served: Served) -> V
 
     Raises UsageError: a secret, a value that is none, a variable that the tool's own environment sets.
     """
-    if is_secret(name):
-        raise UsageError(f"shared: {name} is a secret: it belongs to `env`, the same for both arms")
+    if is_secret(name) or any(looks_secret(str(value)) for value in values):
+        raise UsageError(f"shared: {name} holds a secret: it belongs to `env`, the same for both arms")
     if name in os.environ and name not in served.env:
         raise UsageError(
             f"shared: {name} is set in the environment of the tool, which servers inherit:"

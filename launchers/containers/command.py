@@ -134,7 +134,7 @@ def _with_targets(path: Path) -> Iterator[Path]:
     yield path
     linked = [p for p in path.iterdir() if p.is_symlink()] if path.is_dir() else []
     for link in linked:
-        target = link.resolve()
+        target = Path(os.path.realpath(link))  # of a loop: the link itself
         if target.exists() and not target.is_relative_to(path.resolve()):
             yield target.parent
 

@@ -46,13 +46,12 @@ def remove_forgotten(client: "DockerClient") -> None:
 
 
 def _daemon_if_any() -> "DockerClient | None":
-    from importlib.util import find_spec
-
-    if find_spec("docker") is None:
-        return None
     from launchers.containers.daemon import connect, daemon_address
 
-    address = daemon_address()
+    try:
+        address = daemon_address()
+    except ImportError:  # no docker package, or a broken one
+        return None
     if address.startswith("unix://") and not os.access(address.removeprefix("unix://"), os.R_OK | os.W_OK):
         return None  # no daemon, or none that this user could have used
     try:

@@ -15,7 +15,7 @@ def oom_kills(pid: int, proc: Path = Path("/proc"), cgroups: Path = CGROUPS) -> 
 def _files(pid: int, proc: Path, cgroups: Path) -> Iterator[Path]:
     """Of the unified hierarchy (version 2), or of the memory controller's own (version 1)."""
     try:
-        lines = (proc / str(pid) / "cgroup").read_text("ascii").splitlines()
+        lines = (proc / str(pid) / "cgroup").read_text("utf-8", "surrogateescape").splitlines()
     except OSError:
         return
     for line in lines:

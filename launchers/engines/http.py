@@ -8,6 +8,7 @@ import requests
 
 from results.errors import MeasurementInvalid
 from results.reasons import Reason
+from results.secrets import HIDDEN
 
 TIMEOUT_S = 10
 
@@ -73,9 +74,15 @@ def _json(answer: requests.Response) -> Any:
             return answer.json()
     except requests.JSONDecodeError:
         pass
-    raise MeasurementInvalid(
-        Reason.WRONG_SERVER, f"{answer.url}: HTTP {answer.status_code} {answer.text[:200]!r}"
-    )
+    told = _without_key(answer.text, str(answer.url))[:200]
+    raise MeasurementInvalid(Reason.WRONG_SERVER, f"{answer.url}: HTTP {answer.status_code} {told!r}")
+
+
+def _without_key(text: str, url: str) -> str:
+    """A server that refuses a key may quote it."""
+    for value in headers_for(url).values():
+        text = text.replace(value.removeprefix("Bearer "), HIDDEN)
+    return text
 
 
 def _root(error: BaseException) -> str:

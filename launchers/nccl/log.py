@@ -25,7 +25,7 @@ PREFIX = re.compile(f"^(?:{'|'.join(PREFIXES)})+")
 
 # What the library says of itself comes first: the rest may name another copy of it.
 VERSIONS = (
-    re.compile(r"NCCL version:? (\d+\.\d+[\w.+-]*)"),
+    re.compile(r"\b[NR]CCL version ?:? (\d+\.\d+[\w.+-]*)"),
     re.compile(r"\bis using nccl==(\d+\.\d+[\w.+-]*)"),
 )
 TAKEN = re.compile(r"\b(?P<name>NCCL_[A-Z0-9_]+) set by environment to (?P<value>.*?)\.?$")

@@ -55,7 +55,8 @@ def ask(
     argv = (python, "-c", source, str(ranks), str(deadline_s))
     ran = place.run(argv, {**env, **DEBUG, **absent}, deadline_s + IMPORT_S)
     told = ran.output + ran.errors
-    return seen(told, ran.exit_code, requested, ranks=ranks, deadline_s=deadline_s, ours=env)
+    asked = {name: value for name, value in requested.items() if name not in DEBUG}  # those are ours here
+    return seen(told, ran.exit_code, asked, ranks=ranks, deadline_s=deadline_s, ours={*env, *DEBUG})
 
 
 def seen(

@@ -6,6 +6,7 @@ refused here.
 """
 
 import difflib
+import re
 from dataclasses import dataclass
 
 from launchers.nccl.grammar import ALGORITHMS, COLLECTIVES, PROTOCOLS, Unreadable, parse
@@ -18,6 +19,7 @@ MORE_LEVELS = ("NVB", "C2C", "P2C", "PXN", "0", "1", "2", "3", "4", "5")
 FLAG = ("0", "1")
 AUTO = ("0", "1", "2")
 FREE = "any text"
+NUMBER = re.compile(r"[+-]?(?:0[xX][0-9a-fA-F]+|[0-9]+)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,7 +175,9 @@ def unknown_note(name: str) -> str | None:
 
 
 def integer(value: str) -> int | None:
-    """A number as NCCL reads it (decimal, 0x hexadecimal); None for anything else."""
+    """A number as NCCL reads it (decimal, 0x hexadecimal); None for anything else, such as Python's `1_6`."""
+    if not NUMBER.fullmatch(value):
+        return None
     try:
         return int(value, 0)
     except ValueError:

@@ -73,6 +73,8 @@ def run_on(point: Point, *gpus: GpuTelemetry) -> ArmRun:
         ({"xids": (79,)}, Reason.GPU_LOST, "fell away"),
         ({"xids": (13, 31, 43)}, None, ""),  # a program's own errors: its arm has failed
         ({"xids": (31, 48)}, Reason.GPU_ERROR, "GPU-aaaa1111: XID 48 (double-bit memory error)"),
+        ({"xids": (140,)}, Reason.GPU_ERROR, "XID 140 (unrecovered memory error)"),
+        ({"xids": (149,)}, Reason.GPU_ERROR, "XID 149 (NVLink error)"),
         ({"ecc_errors": 2}, Reason.GPU_ERROR, "2 new uncorrected memory errors (ECC)"),
         ({"ecc_errors": 0}, None, ""),
     ],
@@ -141,6 +143,8 @@ CAPPED = replace(HEALTHY, throttled={"sw_power_cap": 0.6})
             replace(HEALTHY, power_limit_w=300.0),
             ("power limit not the default: 300 W on RTX 4090 GPU-aaaa1111 (default 450 W)",),
         ),
+        (HEALTHY, replace(HEALTHY, power_limit_w=0.0), ()),  # not told, as by a virtual GPU
+        (HEALTHY, replace(HEALTHY, default_power_limit_w=0.0), ()),
         (
             HEALTHY,
             replace(HEALTHY, xids=(31,)),

@@ -311,7 +311,8 @@ def guarded(key: str, certificate: Path | None = None) -> Iterator[str]:
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             allowed = self.headers.get("Authorization") == f"Bearer {key}"
-            body = b'{"data": [{"id": "m"}]}' if allowed else b'{"error": "Unauthorized"}'
+            refused = f'{{"error": "no such key: {self.headers.get("Authorization")}"}}'.encode()
+            body = b'{"data": [{"id": "m"}]}' if allowed else refused
             self.send_response(200 if allowed else 401)
             self.send_header("Content-Length", str(len(body)))
             self.end_headers()
@@ -336,8 +337,9 @@ def test_a_server_that_asks_for_a_key_gets_it() -> None:
     with guarded("PLANTED-KEY") as url:
         assert attach(url, key="PLANTED-KEY").found.model == "m"
         with pytest.raises(UsageError, match="api_key_env") as caught:
-            attach(url, key="another")
-    assert "PLANTED-KEY" not in str(caught.value)
+            attach(url, key="PLANTED-BUT-WRONG")
+    assert "PLANTED" not in str(caught.value)
+    assert "no such key" in str(caught.value)
 
 
 @pytest.mark.skipif(shutil.which("openssl") is None, reason="makes the certificate")

@@ -2,6 +2,7 @@
 
 import os
 import shlex
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from launchers.containers.command import (
 from launchers.containers.daemon import is_local
 from launchers.containers.image import Layers
 from launchers.containers.images import Images
+from launchers.containers.leftovers import reap_containers
 from launchers.containers.memory import oom_kills
 from launchers.containers.options import ContainerOptions, bytes_of, option_words, parse_volume, shm_bytes
 from launchers.engines import files_read
@@ -202,6 +204,7 @@ def test_links_take_along_what_they_name(tmp_path: Path) -> None:
     model.mkdir()
     (model / "weights.safetensors").symlink_to(tmp_path / "store" / "weights.safetensors")
     (model / "gone").symlink_to(tmp_path / "nowhere")
+    (model / "loop").symlink_to("loop")
     assert mounted([model]) == [model, tmp_path / "store"]
 
 
@@ -356,6 +359,16 @@ def test_a_program_that_is_not_in_the_image_is_a_failed_launch() -> None:
 # A plan without the image
 
 
+def test_nothing_is_reaped_without_a_docker_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where a broken one is installed: a sweep without containers needs none."""
+    (tmp_path / "docker.py").write_text("raise ImportError('no module named requests')")
+    for name in [name for name in sys.modules if name.partition(".")[0] == "docker"]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.delenv("DOCKER_HOST", raising=False)
+    monkeypatch.syspath_prepend(tmp_path)
+    assert reap_containers(tmp_path, end=False) == []
+
+
 def test_a_plan_goes_on_without_a_daemon(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/none.sock")
     images = Images(ContainerOptions("some/image:v1", network="bridge"), planning=True)
@@ -395,13 +408,14 @@ def test_progress_of_a_pull_is_bytes_over_layers() -> None:
             "oom 3\noom_kill 2\n",
         ),
         ("4:memory:/docker/ab", "memory/docker/ab/memory.oom_control", "under_oom 0\noom_kill 2\n"),
+        ("0::/größe.slice/ab", "größe.slice/ab/memory.events", "oom_kill 2\n"),
     ],
 )
 def test_kills_are_counted_in_both_versions_of_control_groups(
     tmp_path: Path, line: str, file: str, text: str
 ) -> None:
     (tmp_path / "7").mkdir()
-    (tmp_path / "7" / "cgroup").write_text(f"5:cpu:/docker/ab\n{line}\n")
+    (tmp_path / "7" / "cgroup").write_text(f"5:cpu:/docker/ab\n{line}\n", "utf-8")
     (tmp_path / file).parent.mkdir(parents=True)
     (tmp_path / file).write_text(text)
     assert oom_kills(7, tmp_path, tmp_path) == 2

@@ -35,6 +35,8 @@ PREFIXES = (
         ("vLLM is using nccl==2.21.5\nNCCL version 2.27.5+cuda12.9\n", "2.27.5+cuda12.9"),
         ("ProcessGroupNCCL environments: NCCL version: 2.25.1, TORCH_NCCL_ENABLE_TIMING: 0", "2.25.1"),
         ("NCCL error in: a.cpp:1, internal error, NCCL version 2.21.5\n", "2.21.5"),
+        ("NCCL version : 2.29.1 compiled with CUDA 13.0\n", "2.29.1"),
+        ("RCCL version : 2.22.3-develop:4f1e1f5\n", "2.22.3-develop"),
         ("an NCCL version that nobody told\n", None),
     ],
 )

@@ -44,6 +44,12 @@ def test_unset_takes_a_variable_away(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "NCCL_PROTO=Simple" in probe().note
 
 
+def test_the_probes_own_debug_variables_are_not_judged() -> None:
+    """The server has the sweep's NCCL_DEBUG, the probe needs its own."""
+    found = probe(requested={"NCCL_ALGO": "Ring", "NCCL_DEBUG": "WARN", "NCCL_DEBUG_FILE": "/tmp/log.%h"})
+    assert (found.applied, found.unconfirmed, found.note) == (("NCCL_ALGO",), (), "")
+
+
 def test_a_collective_that_every_engine_needs_is_a_refusal() -> None:
     found = probe("refuse:all_gather,broadcast", requested={"NCCL_ALGO": "Tree"})
     assert found.applied == ("NCCL_ALGO",)

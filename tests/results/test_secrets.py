@@ -6,7 +6,11 @@ from results.secrets import is_secret, looks_secret, masked
 
 
 @pytest.mark.parametrize(
-    "name", ["HF_TOKEN", "--api-key", "hf-token", "AWS_SECRET_ACCESS_KEY", "DB_PASSWD", "AUTH_TOKENS"]
+    "name",
+    [
+        *("HF_TOKEN", "--api-key", "hf-token", "AWS_SECRET_ACCESS_KEY", "DB_PASSWD", "AUTH_TOKENS"),
+        *("OPENAI_APIKEY", "SSH_PASSPHRASE", "SESSION_COOKIE"),
+    ],
 )
 def test_secret_names(name: str) -> None:
     assert is_secret(name)
@@ -18,6 +22,9 @@ def test_secret_names(name: str) -> None:
         *("--ctx-size", "max-num-batched-tokens", "tokenizer", "tokenizer-mode", "TOKENIZERS_PARALLELISM"),
         *("speculative-token-map", "eos_token_id", "long-prefill-token-threshold", "NCCL_PROTO"),
         *("SGLANG_DEEPEP_NUM_MAX_DISPATCH_TOKENS_PER_RANK", "bucket-time-to-first-token"),
+        *("kt-max-deferred-experts-per-token", "prefill-delayer-token-usage-low-watermark"),
+        *("tbo-token-distribution-threshold", "TIKTOKEN_ENCODINGS_BASE", "allow-credentials"),
+        "num_key_value_heads",
     ],
 )
 def test_harmless_names(name: str) -> None:
@@ -30,8 +37,27 @@ def test_values_of_secret_flags_are_masked() -> None:
 
 
 @pytest.mark.parametrize(
+    ("argv", "shown"),
+    [
+        (("--api-key", "one", "two", "--port", "80"), ("--api-key", "<secret>", "<secret>", "--port", "80")),
+        (("--api-key", "-one", "-x"), ("--api-key", "<secret>", "<secret>")),
+        (("--header", "Authorization: Bearer one"), ("--header", "<secret>")),
+        (("--proxy=http://me:pw@proxy:80",), ("--proxy=<secret>",)),
+        (("--allow-credentials", "--port", "80"), ("--allow-credentials", "--port", "80")),
+    ],
+)
+def test_what_else_a_command_line_hides(argv: tuple[str, ...], shown: tuple[str, ...]) -> None:
+    """A flag may take many secrets, and a secret may stand behind any flag."""
+    assert masked(("server", *argv)) == ("server", *shown)
+
+
+@pytest.mark.parametrize(
     "value",
-    ["hf_" + "a1B2" * 8, "sk-proj-" + "a1B2" * 6, "ghp_" + "a1B2" * 9, "http://me:pw@proxy:80", "Bearer x"],
+    [
+        *("hf_" + "a1B2" * 8, "sk-proj-" + "a1B2" * 6, "ghp_" + "a1B2" * 9, "http://me:pw@proxy:80"),
+        *("Bearer x", "authorization: Basic x", "redis://:pw@host:6379", "ASIA" + "A1B2" * 4),
+        *("AIza" + "a1B2-" * 7, "gsk_" + "a1B2" * 6, "-----BEGIN PRIVATE KEY-----"),
+    ],
 )
 def test_values_that_look_like_secrets(value: str) -> None:
     assert looks_secret(value)
@@ -39,7 +65,11 @@ def test_values_that_look_like_secrets(value: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "value", ["meta-llama/Llama-3", "/models/hf_llama_8b", "http://host:80/v1", "risk-free"]
+    "value",
+    [
+        *("meta-llama/Llama-3", "/models/hf_llama_8b", "http://host:80/v1", "risk-free"),
+        "/models/sk-a-model-with-quite-a-long-name",
+    ],
 )
 def test_values_that_do_not(value: str) -> None:
     assert not looks_secret(value)

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from launchers.nccl.probe import NcclSeen
 from results.errors import MeasurementInvalid
 from results.records import Point, Rewrite, Variables
 from sweeps.arrival import arrived, in_effect, rewrites_of, variables_of
@@ -57,7 +58,7 @@ def test_what_arrived_is_recorded_without_secrets(tmp_path: Path) -> None:
     [
         ({"NCCL_PROTO": "Simple"}, "NCCL_PROTO=LL was given to the server, and is Simple in its process"),
         ({}, "NCCL_PROTO=LL was given to the server, and is not there in its process"),
-        ({"NCCL_PROTO": "LL", "NCCL_ALGO": "Ring"}, "NCCL_ALGO=None was given"),
+        ({"NCCL_PROTO": "LL", "NCCL_ALGO": "Ring"}, "NCCL_ALGO was taken away"),
     ],
 )
 def test_a_variable_that_did_not_arrive_is_an_ignored_setting(
@@ -65,6 +66,13 @@ def test_a_variable_that_did_not_arrive_is_an_ignored_setting(
 ) -> None:
     with pytest.raises(MeasurementInvalid, match=evidence):
         arrived(variables_of(GIVEN, None), GIVEN, Running(tmp_path / "log", own))
+
+
+def test_a_secret_that_was_not_taken_away_is_not_told(tmp_path: Path) -> None:
+    running = Running(tmp_path / "log", {"HF_TOKEN": "planted"})
+    with pytest.raises(MeasurementInvalid, match="HF_TOKEN was taken away") as caught:
+        arrived(variables_of({"HF_TOKEN": None}, None), {"HF_TOKEN": None}, running)
+    assert "planted" not in str(caught.value)
 
 
 def test_an_environment_that_cannot_be_read_is_unknown(tmp_path: Path) -> None:
@@ -97,6 +105,15 @@ def test_what_the_engine_gives_its_workers_is_filed_as_in_effect(tmp_path: Path,
     rewrites = rewrites_of(point, found)
     assert rewrites == (Rewrite("NCCL_NVLS_ENABLE", "1", "0"),)
     assert in_effect(point, rewrites).knobs["NCCL_NVLS_ENABLE"] == "0"
+
+
+def test_what_nccl_replaced_is_filed_as_in_effect(tmp_path: Path) -> None:
+    given = {"NCCL_NTHREADS": "64", "NCCL_PROTO": "LL"}
+    seen = NcclSeen("2.28.9", ("NCCL_PROTO",), (), {"NCCL_NTHREADS": "256"})
+    found = arrived(variables_of(given, seen), given, Running(tmp_path / "log", given))
+    point = Point("tree", dict(given))
+    assert rewrites_of(point, found) == (Rewrite("NCCL_NTHREADS", "64", "256"),)
+    assert in_effect(point, rewrites_of(point, found)).knobs["NCCL_NTHREADS"] == "256"
 
 
 def test_the_version_of_nccl_comes_from_the_servers_log(tmp_path: Path) -> None:

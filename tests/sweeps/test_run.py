@@ -106,6 +106,17 @@ def test_it_goes_on_where_it_was_stopped(tmp_path: Path) -> None:
     assert len(folder.blocks()) == launched
 
 
+def test_no_secret_is_in_the_folder_or_in_the_command(tmp_path: Path) -> None:
+    """One is known by its name, the other by its look."""
+    env = {"HF_TOKEN": "planted", "UPSTREAM": "http://me:planted@proxy:80"}
+    _, folder = run(tmp_path, env=env, budget={"trials": 1})
+    report, _ = read_run(folder)
+    assert report.command.startswith('HF_TOKEN="$HF_TOKEN" UPSTREAM="$UPSTREAM" ')
+    files = [path for path in folder.path.rglob("*") if path.is_file()]
+    assert files
+    assert not [path for path in files if b"planted" in path.read_bytes()]
+
+
 def test_a_larger_budget_takes_up_a_finished_run(tmp_path: Path) -> None:
     run(tmp_path, budget={"trials": 1})
     _, folder = run(tmp_path, budget={"trials": 2})

@@ -62,7 +62,7 @@ def test_numbers_become_text_and_booleans_are_refused() -> None:
 
 
 def test_a_secret_is_no_dimension() -> None:
-    with pytest.raises(UsageError, match="HF_TOKEN is a secret"):
+    with pytest.raises(UsageError, match="HF_TOKEN holds a secret"):
         space({"HF_TOKEN": ["a", "b"]})
 
 
