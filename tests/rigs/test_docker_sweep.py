@@ -179,7 +179,7 @@ def test_a_resumed_run_ends_what_its_dead_start_left(image: str, tmp_path: Path)
 
 def test_a_paused_server_hangs(image: str, tmp_path: Path) -> None:
     """Its port still takes connections: only the missing tokens tell."""
-    patience = {"stall_timeout_s": 2, "min_window_s": 0}
+    patience = {"stall_timeout_s": 10, "min_window_s": 0}  # a loaded machine stalls for less
     sweep = Sweep.model_validate(embedded(image, patience=patience, workload={"max_tokens": 900}))
     folder = RunFolder(tmp_path / "run")
     folder.create()
@@ -231,7 +231,7 @@ _A_TRIAL = (
     json.dumps(
         {
             "number": 0,
-            "point": {"method": "none", "knobs": {}},
+            "point": {"method": "ngram-simple", "knobs": {"size_n": 4, "size_m": 8}},
             "source": "start",
             "state": "measured",
             "log_speedup": 0.0,
