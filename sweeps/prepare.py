@@ -11,6 +11,7 @@ from launchers.containers.options import check_passed, missing_sources, shm_byte
 from launchers.engines import engine_named, image_digests, launcher_for
 from launchers.engines.engine import Engine, Served
 from launchers.engines.model_folder import where_it_lies
+from launchers.engines.nccl import nccl_version
 from launchers.nccl.shm import too_small
 from launchers.nvml import driver, installed_gpus, tells_energy
 from launchers.place import Places, on_this_machine
@@ -128,7 +129,7 @@ def plan_of(
     """The Plan of a sweep on this engine, over what `space_of` gives. Raises UsageError."""
     paces = [parse_pace(spec) for spec in sweep.load]
     _check_energy(sweep)
-    check_fixed(sweep.env)
+    check_fixed(sweep.env, lambda: nccl_version(engine.torch_of(BASELINE)))
     refuse_secret_args([*sweep.args, *sweep.shared])
     served = engine.resolve(sweep.model, sweep.draft, sweep.args, sweep.env)
     if sweep.container is not None:

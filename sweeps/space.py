@@ -3,11 +3,13 @@
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cache, cached_property
 from math import prod
 from typing import TYPE_CHECKING, cast
 
 from launchers.engines.engine import Engine, Knob, Served
+from launchers.engines.nccl import nccl_version
+from launchers.nccl.rules import Version
 from results.errors import UsageError
 from results.records import BASELINE_METHOD, IMAGE, KnobValue, Point, is_shared, is_variable
 from sweeps.sweep import KnobSpec, Range, nearest
@@ -82,6 +84,12 @@ class Space:
 
         return ranks
 
+    @cached_property
+    def _nccl_version(self) -> Callable[[Point], Version | None]:
+        """The release of NCCL that a Point's server uses: each image has its own."""
+        of_image = cache(lambda image: nccl_version(self.engine.torch_of(_of(image))))
+        return lambda point: of_image(point.image)
+
     def _is_nccl_alone(self, point: Point) -> bool:
         """Whether NCCL serves every all-reduce, or the Space leaves open who does."""
         parent = self.engine.no_custom_all_reduce
@@ -95,7 +103,9 @@ class Space:
         key = (plain.method, *plain.knobs.items())
         if key not in self._refusals:  # the engine knows nothing of variables, which multiply the Points
             self._refusals[key] = self._engines_refusal(plain)
-        return self._refusals[key] or ("" if self.rules.ignored else why_not(point, self.served))
+        return self._refusals[key] or (
+            "" if self.rules.ignored else why_not(point, self.served, self._nccl_version)
+        )
 
     @cached_property
     def _refusals(self) -> dict[tuple[object, ...], str]:
@@ -215,6 +225,10 @@ def build_space(
     if not space.points:
         raise UsageError("space: no legal Point in it: " + _why_illegal(space))
     return space
+
+
+def _of(image: str | None) -> Point:
+    return Point(BASELINE_METHOD, {} if image is None else {IMAGE: image})
 
 
 def baseline_space(space: Space) -> Space | None:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
 
 from launchers.engines.engine import Engine, Served
-from launchers.nccl.rules import leaves_nothing, unread
+from launchers.nccl.rules import Version, leaves_nothing, unread
 from launchers.nccl.variables import check_value, unknown_note
 from results.errors import UsageError
 from results.records import UNSET, KnobValue, Point
@@ -39,14 +39,18 @@ def variable_values(name: str, values: Sequence[KnobValue], served: Served) -> V
     return tuple(dict.fromkeys([AS_IS, *(text for text in texts if text != own)]))
 
 
-def check_fixed(env: Mapping[str, str]) -> None:
-    """Raises UsageError for a fixed variable that is none, or with which NCCL could not start."""
+def check_fixed(env: Mapping[str, str], version: Callable[[], Version | None] = lambda: None) -> None:
+    """Raises UsageError for a fixed variable that is none, or with which NCCL could not start.
+
+    `version` is asked for the release of NCCL; one that is not known is judged as the newest that is.
+    """
     for name, value in env.items():
         if value == UNSET:
             raise UsageError(f"env: {name}: leave it out to have it unset")
         if name.startswith(NCCL):
             check_value(name, value)
-    if why := leaves_nothing({k: v for k, v in env.items() if k.startswith(NCCL)}):
+    of_nccl = {k: v for k, v in env.items() if k.startswith(NCCL)}
+    if of_nccl and (why := leaves_nothing(of_nccl, version())):
         raise UsageError(f"env: {why}")
 
 
@@ -59,9 +63,10 @@ def _text(name: str, value: KnobValue) -> str:
     return text
 
 
-def why_not(point: Point, served: Served) -> str:
+def why_not(point: Point, served: Served, version: Callable[[Point], Version | None]) -> str:
     """Why NCCL could not start with the variables of this Point; "" if nothing is known against it."""
-    return leaves_nothing(_of_nccl(point, served)) or ""
+    of_nccl = _of_nccl(point, served)
+    return (of_nccl and leaves_nothing(of_nccl, version(point))) or ""
 
 
 def _of_nccl(point: Point, served: Served) -> dict[str, str]:

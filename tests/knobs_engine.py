@@ -46,6 +46,9 @@ class KnobsEngine:
         flags = {**{f"--{k}": v for k, v in served.args.items()}, **point.flags}
         return tuple(f"{k}={v}" for k, v in flags.items() if v is not False)
 
+    def torch_of(self, point: Point) -> None:
+        return None
+
     def ranks(self, point: Point, served: Served) -> int:
         return int(point.flags.get("--tp", served.args.get("tp", 8)))
 

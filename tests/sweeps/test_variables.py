@@ -1,9 +1,13 @@
 """Environment variables as dimensions: values, where they are dead, and what is said of them."""
 
+import sys
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
+from launchers.engines.nccl import nccl_version
+from launchers.place import MACHINE
 from results.errors import UsageError
 from results.records import Point, is_shared, is_variable
 from sweeps.container import Container
@@ -153,3 +157,27 @@ def test_variables_of_a_point() -> None:
     assert point.variables == {"NCCL_PROTO": None, "OMP_NUM_THREADS": "2"}
     assert point.flags == {"--batch": 8}
     assert point.speculative == {"steps": 1}
+
+
+def test_combinations_are_judged_by_the_release_of_nccl() -> None:
+    """Case 41: 2.30 takes what 2.31 refuses."""
+    env = {"NCCL_ALGO": "allreduce:tree", "NCCL_PROTO": "Simple"}
+    check_fixed(env, lambda: (2, 30, 0))
+    for newer in (lambda: (2, 31, 2), lambda: None):
+        with pytest.raises(UsageError, match="NCCL_ALGO"):
+            check_fixed(env, newer)
+
+
+def test_the_release_is_asked_of_the_servers_own_python(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TUNER_CACHE", str(tmp_path / "cache"))
+    nccl = tmp_path / "torch" / "cuda" / "nccl.py"
+    nccl.parent.mkdir(parents=True)
+    for package in (tmp_path / "torch", nccl.parent):
+        (package / "__init__.py").write_text("")
+    nccl.write_text("def version():\n    return (2, 28, 9)\n")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    assert nccl_version((MACHINE, sys.executable)) == (2, 28, 9)
+    monkeypatch.setenv("PYTHONPATH", "")
+    assert nccl_version(None) is None
