@@ -29,6 +29,11 @@ def looks_secret(value: str) -> bool:
     return _SECRET_VALUES.search(value) is not None
 
 
+def hides(name: str, value: str) -> bool:
+    """Whether the value of this variable or flag must not be shown: by its name, or by its look."""
+    return is_secret(name) or looks_secret(value)
+
+
 def masked(argv: Sequence[str]) -> tuple[str, ...]:
     """A command line without secrets: of secret flags (`--api-key X Y`, `--api-key=X`), or by their look."""
     shown: list[str] = []
@@ -37,8 +42,8 @@ def masked(argv: Sequence[str]) -> tuple[str, ...]:
         flag, equals, value = word.partition("=")
         if word.startswith("--") or (word.startswith("-") and not after_secret):
             after_secret = is_secret(flag) and not equals
-            hides = bool(equals) and (is_secret(flag) or looks_secret(value))
-            shown.append(f"{flag}={HIDDEN}" if hides else word)
+            is_hidden = bool(equals) and hides(flag, value)
+            shown.append(f"{flag}={HIDDEN}" if is_hidden else word)
         else:
             shown.append(HIDDEN if after_secret or looks_secret(word) else word)
     return tuple(shown)

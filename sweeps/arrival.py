@@ -12,10 +12,10 @@ from launchers.nccl.log import version_in
 from launchers.nccl.probe import NcclSeen, ask
 from results.errors import LaunchFailed, MeasurementInvalid
 from results.reasons import Reason
-from results.records import Point, Rewrite, Variables
-from results.secrets import HIDDEN, is_secret, looks_secret
+from results.records import UNSET, Point, Rewrite, Variables
+from results.secrets import HIDDEN, hides
+from sweeps.variables import NCCL
 
-NCCL = "NCCL_"
 Given = Mapping[str, str | None]
 
 
@@ -52,7 +52,7 @@ class NcclCheck:
 
 def variables_of(given: Given, seen: NcclSeen | None) -> Variables:
     """What is known of a server's environment before it is started."""
-    shown = {k: HIDDEN if v is not None and _hides(k, v) else v for k, v in given.items()}
+    shown = {k: HIDDEN if v is not None and hides(k, v) else v for k, v in given.items()}
     if seen is None:
         return Variables(shown)
     return Variables(
@@ -76,9 +76,9 @@ def arrived(before: Variables, given: Given, endpoint: Endpoint) -> Variables:
     if environment is None:
         return replace(before, nccl_version=version)
     for name, value in given.items():
-        if environment.get(name) != value and not (value and _hides(name, value)):
+        if environment.get(name) != value and not (value and hides(name, value)):
             raise MeasurementInvalid(Reason.IGNORED_SETTING, _otherwise(name, value, environment.get(name)))
-    names = [n for n in environment if (n in given or n.startswith(NCCL)) and not _hides(n, environment[n])]
+    names = [n for n in environment if (n in given or n.startswith(NCCL)) and not hides(n, environment[n])]
     return replace(
         before,
         nccl_version=version,
@@ -89,7 +89,7 @@ def arrived(before: Variables, given: Given, endpoint: Endpoint) -> Variables:
 
 def _otherwise(name: str, value: str | None, got: str | None) -> str:
     """A variable that is not as given, in words; what it is may be a secret."""
-    shown = HIDDEN if got is not None and _hides(name, got) else got
+    shown = HIDDEN if got is not None and hides(name, got) else got
     given = f"{name} was taken away from" if value is None else f"{name}={value} was given to"
     return f"{given} the server, and is {'not there' if got is None else shown} in its process"
 
@@ -111,7 +111,7 @@ def rewrites_of(point: Point, variables: Variables) -> tuple[Rewrite, ...]:
     """Variables of a Point that the engine, for its workers, or NCCL itself replaced by something else."""
     got = {**variables.overridden, **variables.by_engine}
     return tuple(
-        Rewrite(name, "unset" if asked is None else asked, got[name])
+        Rewrite(name, UNSET if asked is None else asked, got[name])
         for name, asked in point.variables.items()
         if name in got
     )
@@ -120,7 +120,3 @@ def rewrites_of(point: Point, variables: Variables) -> tuple[Rewrite, ...]:
 def in_effect(point: Point, rewrites: Iterable[Rewrite]) -> Point:
     """The Point that such a server really runs."""
     return Point(point.method, {**point.knobs, **{r.name: r.got for r in rewrites if r.got is not None}})
-
-
-def _hides(name: str, value: str) -> bool:
-    return is_secret(name) or looks_secret(value)

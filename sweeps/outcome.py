@@ -12,7 +12,7 @@ from analysis.verdict import Answer, AnswerKind, answer, breaks_limit, conclude,
 from launchers.engines import is_container
 from results.errors import UsageError
 from results.records import BASELINE, Block, Phase, Point, Trial, Verdict, VerdictKind
-from results.secrets import HIDDEN, is_secret, looks_secret
+from results.secrets import HIDDEN, hides
 from results.store import RunFolder
 from sweeps.confirm import finalists_of, open_points, rules_of
 from sweeps.study import best_of
@@ -179,7 +179,7 @@ def _command_of(point: Point, sweep: Sweep, blocks: Sequence[Block]) -> str:
 
 def _hides(name: str, value: str) -> bool:
     """Also of a value that was hidden when the sweep was written down."""
-    return value == HIDDEN or is_secret(name) or looks_secret(value)
+    return value == HIDDEN or hides(name, value)
 
 
 def _phases_s(blocks: Sequence[Block], sessions: Sequence[Mapping[str, float | None]]) -> dict[str, float]:

@@ -22,7 +22,7 @@ from launchers.containers.options import (
 from launchers.launcher import Launch
 from launchers.port import LOOPBACK
 from results.errors import UsageError
-from results.secrets import is_secret, looks_secret, masked
+from results.secrets import hides, looks_secret, masked
 
 DOCKER, PODMAN = "docker", "podman"
 
@@ -150,7 +150,7 @@ def _environment(options: ContainerOptions, launch: Launch) -> Iterator[Setting]
 
 def is_hidden(name: str, value: str | None) -> bool:
     """Whether a variable's value must not be shown."""
-    return value is None or is_secret(name) or looks_secret(value)
+    return value is None or hides(name, value)
 
 
 def program(launch: Launch, set_by_image: Collection[str] | None) -> tuple[str, ...]:

@@ -7,7 +7,7 @@ from functools import cached_property
 from typing import Any, Self, cast
 
 from launchers.attach import is_on_this_machine
-from launchers.engines.engine import Knob, ReadBack, Recount, Served, SlotDrafts
+from launchers.engines.engine import Engine, Knob, ReadBack, Recount, Served, SlotDrafts
 from launchers.engines.http import ask, get_json, is_ok, post_json, use_key
 from launchers.launcher import Endpoint
 from results.environment import short_hash
@@ -215,6 +215,27 @@ class Attached:
                 shown = f"{self.url}: {running} running and {waiting} waiting while none of ours is in flight"
                 raise MeasurementInvalid(Reason.OTHER_LOAD, shown)
             time.sleep(IDLE_POLL_S)
+
+
+class AttachedKnown(Attached):
+    """Engine of a running server whose kind this tool also starts: what `_own` asks it, it is asked here."""
+
+    _own: Engine
+
+    def is_ready(self, endpoint: Endpoint) -> bool:
+        return self._own.is_ready(endpoint)
+
+    def request_fields(self, *, fixed_length: bool) -> Mapping[str, object]:
+        return self._own.request_fields(fixed_length=fixed_length)
+
+    def counted_in_reply(self, stats: Mapping[str, float]) -> SpecCounters | None:
+        return self._own.counted_in_reply(stats)
+
+    def refused_sampling(self, text: str, fields: Collection[str]) -> str | None:
+        return self._own.refused_sampling(text, fields)
+
+    def count_tokens(self, endpoint: Endpoint, body: Mapping[str, object]) -> int:
+        return self._own.count_tokens(endpoint, body)
 
 
 def _what_changed(before: Found, now: Found) -> str:

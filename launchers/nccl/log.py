@@ -9,8 +9,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from launchers.nccl.shm import MIB, SUGGESTED
-from launchers.nccl.variables import LEVELS, UNSET, integer
+from launchers.nccl.variables import LEVELS, integer
 from results.reasons import Reason
+from results.records import UNSET
 
 COLOUR = re.compile(r"\x1b\[[\d;]*m")
 REPEATED = re.compile(r"\s*\[repeated \d+x across cluster\]\s*$")

@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from launchers.nccl.log import applied, cause, version_in
-from launchers.nccl.variables import UNSET
 from launchers.place import Place, Variables
 from results.reasons import Reason
+from results.records import UNSET
 
 DEADLINE_S = 60.0
 IMPORT_S = 120.0  # torch, from a cold disk

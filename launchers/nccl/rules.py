@@ -16,7 +16,8 @@ from launchers.nccl.grammar import (
     parse,
     parse_before_2_24,
 )
-from launchers.nccl.variables import UNSET, VARIABLES, integer
+from launchers.nccl.variables import VARIABLES, integer
+from results.records import UNSET
 
 Version = tuple[int, int, int]
 Env = Mapping[str, str]

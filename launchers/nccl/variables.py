@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 from launchers.nccl.grammar import ALGORITHMS, COLLECTIVES, PROTOCOLS, Unreadable, parse
 from results.errors import UsageError
+from results.records import UNSET
 
-UNSET = "unset"  # of a Point: the variable is absent
 # Distances between GPUs, nearest first; the names in the user guide, and those it leaves out.
 LEVELS = ("LOC", "NVL", "PIX", "PXB", "PHB", "SYS")
 MORE_LEVELS = ("NVB", "C2C", "P2C", "PXN", "0", "1", "2", "3", "4", "5")

@@ -13,8 +13,9 @@ from launchers.nccl.grammar import (
     parse,
     parse_before_2_24,
 )
-from launchers.nccl.variables import UNSET, VARIABLES, check_value, nearest_name, unknown_note
+from launchers.nccl.variables import VARIABLES, check_value, nearest_name, unknown_note
 from results.errors import UsageError
+from results.records import UNSET
 
 
 @pytest.mark.parametrize(

@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from typing import Any, Self
 
-from launchers.engines.attached import SPECULATING, UNKNOWN, Attached, Found, told_at
-from launchers.engines.http import ask, is_ok
+from launchers.engines.attached import SPECULATING, UNKNOWN, AttachedKnown, Found, told_at
+from launchers.engines.http import ask
 from launchers.engines.llamacpp.engine import LlamaCpp
 from launchers.engines.prometheus import fetch_samples, total
 from launchers.launcher import Endpoint
@@ -13,7 +13,7 @@ from results.records import BASELINE_METHOD, KnobValue, Point, SpecCounters
 PREDICTED = "llamacpp:tokens_predicted_total"
 
 
-class AttachedLlamaCpp(Attached):
+class AttachedLlamaCpp(AttachedKnown):
     """Engine of a running llama-server, or of the embedded one."""
 
     name = "llamacpp"
@@ -36,20 +36,8 @@ class AttachedLlamaCpp(Attached):
         version = str(props.get("build_info", "unknown"))
         return cls(url, Found(version, str(entry["id"]), Point(method), _effective(props, slots), untold))
 
-    def is_ready(self, endpoint: Endpoint) -> bool:
-        return is_ok(f"{self.url}/health")
-
-    def request_fields(self, *, fixed_length: bool) -> Mapping[str, object]:
-        return self._own.request_fields(fixed_length=fixed_length)
-
-    def counted_in_reply(self, stats: Mapping[str, float]) -> SpecCounters | None:
-        return self._own.counted_in_reply(stats)
-
     def context_tokens(self, endpoint: Endpoint) -> int | None:
         return min((int(slot["n_ctx"]) for slot in _slots(self.url)), default=None)
-
-    def count_tokens(self, endpoint: Endpoint, body: Mapping[str, object]) -> int:
-        return self._own.count_tokens(endpoint, body)
 
     def _counters(self, endpoint: Endpoint) -> SpecCounters | None:
         return self._own.counters(endpoint)

@@ -3,8 +3,7 @@
 from collections.abc import Mapping
 from typing import Any, Self
 
-from launchers.engines.attached import Attached, Found, known_point, told_at
-from launchers.engines.http import is_ok
+from launchers.engines.attached import AttachedKnown, Found, known_point, told_at
 from launchers.engines.prometheus import fetch_samples, total
 from launchers.engines.sglang import knobs
 from launchers.engines.sglang.counts import admitted
@@ -12,14 +11,14 @@ from launchers.engines.sglang.engine import Sglang
 from launchers.engines.sglang.parity import is_speculative
 from launchers.engines.sglang.readback import CAPACITY, KNOB_OF_FIELD, NOT_SETTINGS, plain, ranks
 from launchers.launcher import Endpoint
-from results.records import BASELINE_METHOD, KnobValue, Point, SpecCounters
+from results.records import BASELINE_METHOD, KnobValue, Point
 from results.secrets import is_secret
 
 GENERATED = "sglang:generation_tokens_total"
 STATE = frozenset({"internal_states", "version", "frontend"})  # no arguments
 
 
-class AttachedSglang(Attached):
+class AttachedSglang(AttachedKnown):
     """Engine of a running SGLang."""
 
     name = "sglang"
@@ -38,20 +37,8 @@ class AttachedSglang(Attached):
         below = [f"{k}={v}" for k, v in point.knobs.items() if k in knobs.LOSSY_KNOBS and v != 1.0]
         return f"{', '.join(below)} keeps drafts the model would reject" if below else ""
 
-    def is_ready(self, endpoint: Endpoint) -> bool:
-        return is_ok(f"{self.url}/health")
-
-    def request_fields(self, *, fixed_length: bool) -> Mapping[str, object]:
-        return self._own.request_fields(fixed_length=fixed_length)
-
-    def counted_in_reply(self, stats: Mapping[str, float]) -> SpecCounters | None:
-        return self._own.counted_in_reply(stats)
-
     def context_tokens(self, endpoint: Endpoint) -> int | None:
         return self._own.context_tokens(endpoint)
-
-    def count_tokens(self, endpoint: Endpoint, body: Mapping[str, object]) -> int:
-        return self._own.count_tokens(endpoint, body)
 
     def _load(self) -> tuple[int, int] | None:
         """The live counts of recent versions, else the gauges, which may be late."""

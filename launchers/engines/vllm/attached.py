@@ -1,16 +1,14 @@
 """A vLLM server that somebody else runs: its settings in development mode, else what its metrics tell."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from typing import Any, Self
 
-from launchers.engines.attached import SPECULATING, UNKNOWN, Attached, Found, known_point, told_at
-from launchers.engines.http import is_ok
+from launchers.engines.attached import SPECULATING, UNKNOWN, AttachedKnown, Found, known_point, told_at
 from launchers.engines.prometheus import total
 from launchers.engines.vllm import knobs
 from launchers.engines.vllm.counters import FAMILY, RUNNING, WAITING, admission_of, counters_of, fetch
 from launchers.engines.vllm.effective import SPECULATIVE, flattened
 from launchers.engines.vllm.engine import Vllm
-from launchers.engines.vllm.log import refused_sampling
 from launchers.engines.vllm.readback import INFO_TIMEOUT_S
 from launchers.launcher import Endpoint
 from results.records import BASELINE_METHOD, KnobValue, Point, SpecCounters
@@ -19,7 +17,7 @@ from results.secrets import is_secret
 GENERATED = "vllm:generation_tokens_total"
 
 
-class AttachedVllm(Attached):
+class AttachedVllm(AttachedKnown):
     """Engine of a running vLLM."""
 
     name = "vllm"
@@ -41,21 +39,6 @@ class AttachedVllm(Attached):
 
     def lossy(self, point: Point, served: object) -> str:
         return knobs.LOSSY.get(str(point.knobs.get("rejection_sample_method")), "")
-
-    def is_ready(self, endpoint: Endpoint) -> bool:
-        return is_ok(f"{self.url}/health")
-
-    def request_fields(self, *, fixed_length: bool) -> Mapping[str, object]:
-        return self._own.request_fields(fixed_length=fixed_length)
-
-    def counted_in_reply(self, stats: Mapping[str, float]) -> SpecCounters | None:
-        return self._own.counted_in_reply(stats)
-
-    def refused_sampling(self, text: str, fields: Collection[str]) -> str | None:
-        return refused_sampling(text, fields)
-
-    def count_tokens(self, endpoint: Endpoint, body: Mapping[str, object]) -> int:
-        return self._own.count_tokens(endpoint, body)
 
     def _counters(self, endpoint: Endpoint) -> SpecCounters | None:
         return counters_of(fetch(self.url, FAMILY))
