@@ -5,10 +5,11 @@ fastest card first unless `CUDA_DEVICE_ORDER=PCI_BUS_ID`; a container counts ane
 by UUID.
 """
 
-import os
 import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+
+from launchers.place import with_variables
 
 GPU_MISMATCH = "GPU_MISMATCH"
 ORDER, VISIBLE, CONTAINER = "CUDA_DEVICE_ORDER", "CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES"
@@ -119,8 +120,7 @@ def server_environment(launched: Mapping[str, str | None]) -> dict[str, str]:
     The GPUs of the tool's own container are the only ones that NVML shows here: what names them counts
     otherwise than here.
     """
-    inherited = {name: value for name, value in os.environ.items() if name != CONTAINER}
-    return {name: value for name, value in {**inherited, **launched}.items() if value is not None}
+    return with_variables({CONTAINER: None, **launched})
 
 
 def pinned(uuids: Sequence[str]) -> dict[str, str]:

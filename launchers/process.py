@@ -13,6 +13,7 @@ import psutil
 
 from launchers.launcher import Launch
 from launchers.leftovers import ServerLog
+from launchers.place import with_variables
 from launchers.port import LOOPBACK, listens, refuse_if_taken
 from results.errors import LaunchFailed
 from results.reasons import Reason
@@ -109,7 +110,7 @@ def _guard(launch: Launch) -> subprocess.Popen[bytes]:
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
         bufsize=0,
-        env={k: v for k, v in {**os.environ, **launch.env}.items() if v is not None},
+        env=with_variables(launch.env),
         start_new_session=True,  # Ctrl-C reaches the tool alone, which then ends the server in order
     )
 

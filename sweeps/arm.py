@@ -14,11 +14,11 @@ from analysis.summary import (
     summarise,
     total_output_tokens,
 )
-from launchers.engines import files_read, shown_command
+from launchers.engines import launch_of, shown_command
 from launchers.engines.engine import ReadBack, Recount, SlotDrafts
 from launchers.gpu import GpuWindow
 from launchers.gpu_choice import server_environment
-from launchers.launcher import Endpoint, Launch
+from launchers.launcher import Endpoint
 from launchers.port import free_port
 from launchers.telemetry import HostWindow
 from results.errors import LaunchFailed, MeasurementInvalid
@@ -79,6 +79,7 @@ class Arm:
     back: ReadBack = field(default_factory=lambda: ReadBack(None, None, {}))
     lossy: str = ""
     variables: Variables | None = None
+    environment: Mapping[str, str] = field(default_factory=dict)  # of the running server, as far as known
     turns: dict[Cell, list[Turn]] = field(default_factory=dict)
     gpu_samples: list[GpuSample] = field(default_factory=list)
     slots: Sequence[SlotDrafts] = ()  # this and the next: after the last window
@@ -178,7 +179,7 @@ def up(setup: Setup, point: Point, name: str, check: Sequence[Prompt] = ()) -> I
     began = time.monotonic()
     arm = Arm(point, name, setup.sweep.workload.max_tokens, setup.engine.counted_in_reply)
     arm.lossy, port = setup.engine.lossy(point, setup.served), free_port()
-    launch = _launch(setup, point, port, name)
+    launch = launch_of(setup.engine, setup.served, point, port, setup.folder.logs / f"{name}.log")
     arm.argv, arm.image = shown_command(launch, setup.places), setup.places(point.image).identity
     with ExitStack() as server:
         with arm.failing():
@@ -195,13 +196,6 @@ def up(setup: Setup, point: Point, name: str, check: Sequence[Prompt] = ()) -> I
             if arm.endpoint is not None and arm.failure is None:
                 arm.slots = setup.engine.drafts_by_slot(arm.endpoint)
                 arm.recount = setup.engine.recount(arm.endpoint)
-
-
-def _launch(setup: Setup, point: Point, port: int, name: str) -> Launch:
-    argv = setup.engine.command(point, setup.served, port)
-    environment = setup.engine.environment(point, setup.served)
-    reads = files_read(argv, setup.served)
-    return Launch(argv, port, setup.folder.logs / f"{name}.log", environment, reads, point.image)
 
 
 def measure(setup: Setup, arm: Arm, window: Window, gate: Gate | None) -> tuple[Request, ...]:
@@ -281,6 +275,7 @@ def _check_variables(endpoint: Endpoint, arm: Arm, given: Given) -> None:
     """The server's environment is the one it was given; what the engine gave its workers is filed as such."""
     assert arm.variables is not None
     arm.variables = arrived(arm.variables, given, endpoint)
+    arm.environment = endpoint.environment() or server_environment(given)
     if changed := rewrites_of(arm.point, arm.variables):
         point = in_effect(arm.back.point or arm.point, changed)
         arm.back = replace(arm.back, rewrites=(*arm.back.rewrites, *changed), point=point)
@@ -315,10 +310,8 @@ def _warm_up(setup: Setup, endpoint: Endpoint, arm: Arm) -> None:
 
 
 def _gpus(setup: Setup, arm: Arm, endpoint: Endpoint, cell: str) -> GpuWindow:
-    given = setup.engine.environment(arm.point, setup.served)
-    environment = endpoint.environment() or server_environment(given)
     container = setup.sweep.container.gpu_ids if setup.sweep.container is not None else None
-    return GpuWindow(endpoint.pids, environment, cell, container=container)
+    return GpuWindow(endpoint.pids, arm.environment, cell, container=container)
 
 
 def _admission(setup: Setup, endpoint: Endpoint, pace: Pace) -> AdmissionWatch:

@@ -7,8 +7,7 @@ from itertools import islice
 from pathlib import Path
 
 from analysis.statistics import look_alpha, smallest_effect
-from launchers.engines import files_read, is_container, shown_command
-from launchers.launcher import Launch
+from launchers.engines import is_container, launch_of, shown_command
 from results.records import BASELINE, Phase, Point
 from sweeps.prepare import Plan
 from sweeps.space import baseline_space, iter_start_points
@@ -74,10 +73,7 @@ def sensitivity(plan: Plan) -> str:
 
 
 def command_of(plan: Plan, point: Point) -> str:
-    argv = plan.engine.command(point, plan.served, SHOWN_PORT)
-    environment = plan.engine.environment(point, plan.served)
-    reads = files_read(argv, plan.served)
-    launch = Launch(argv, SHOWN_PORT, Path(), environment, reads, point.image)
+    launch = launch_of(plan.engine, plan.served, point, SHOWN_PORT, Path())
     words = shown_command(launch, plan.places)
     return " ".join([*_variables(point, words), shlex.join(words)])
 

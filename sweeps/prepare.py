@@ -98,10 +98,11 @@ def prepare(sweep: Sweep, *, planning: bool = False, told: Told = silent) -> Pla
             "launcher: attach: a search starts a server for every Point, which nobody can do with one that"
             " runs already; `tuner compare` measures such a server"
         )
-    return plan_to_start(sweep, _whole_space, planning=planning, told=told)
+    return plan_to_start(sweep, whole_space, planning=planning, told=told)
 
 
-def _whole_space(engine: Engine, served: Served, sweep: Sweep) -> Space:
+def whole_space(engine: Engine, served: Served, sweep: Sweep) -> Space:
+    """Every Point that the sweep file opens."""
     rules = Rules(ignored=sweep.ignore_rules, allow_lossy=sweep.allow_lossy)
     return build_space(engine, served, sweep.space, sweep.shared, rules)
 

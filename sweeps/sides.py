@@ -20,8 +20,8 @@ from launchers.engines.engine import Engine, Served
 from results.environment import short_hash
 from results.errors import UsageError
 from results.records import BASELINE_METHOD, Point
-from sweeps.prepare import Plan, plan_of, plan_to_start
-from sweeps.space import Rules, Space, build_space
+from sweeps.prepare import Plan, plan_of, plan_to_start, whole_space
+from sweeps.space import Rules, Space
 from sweeps.sweep import Sweep, load_sweep, parse_sweep
 
 SIDES = "AB"
@@ -293,12 +293,11 @@ def _found_point(engine: Engine, served: Served, sweep: Sweep) -> Space:
 
 def _one_point(engine: Engine, served: Served, sweep: Sweep) -> Space:
     """The Space of a side that is started. Raises UsageError unless it has exactly one Point."""
-    rules = Rules(ignored=sweep.ignore_rules, allow_lossy=sweep.allow_lossy)
     if [*sweep.space] == [BASELINE_METHOD]:
         if sweep.shared:
             raise UsageError("shared: a comparison chooses one value: put the setting under `args`")
-        return Space(engine, served, {BASELINE_METHOD: {}}, rules)
-    space = build_space(engine, served, sweep.space, sweep.shared, rules)
+        return Space(engine, served, {BASELINE_METHOD: {}})
+    space = whole_space(engine, served, sweep)
     if len(space.points) > 1:
         raise UsageError(_several([*space.points.values()]))
     return space

@@ -8,6 +8,7 @@ from launchers.containers.images import Images
 from launchers.engines.engine import Engine, Served
 from launchers.launcher import Launch, Launcher
 from launchers.place import Places, on_this_machine
+from results.records import Point
 from results.secrets import masked
 
 # Folders that are a container's own.
@@ -59,6 +60,13 @@ def launcher_for(engine: Engine, run_dir: Path, places: Places = on_this_machine
     from launchers.process import ProcessLauncher
 
     return ProcessLauncher(run_dir)
+
+
+def launch_of(engine: Engine, served: Served, point: Point, port: int, log_path: Path) -> Launch:
+    """What to start for a Point."""
+    argv = engine.command(point, served, port)
+    environment = engine.environment(point, served)
+    return Launch(argv, port, log_path, environment, files_read(argv, served), point.image)
 
 
 def files_read(argv: Sequence[str], served: Served) -> tuple[Path, ...]:
