@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import cast
+from typing import Any
 from urllib.parse import urlsplit
 
 import yaml
@@ -107,12 +107,13 @@ class Comparison:
 
     def environment(self) -> Mapping[str, object]:
         """Fingerprint of what is measured and where."""
-        of = {side.name: side.plan.environment() for side in self.sides}
+        of: dict[str, Mapping[str, Any]] = {side.name: side.plan.environment() for side in self.sides}
         engines = "; ".join(f"{s.name}: {s.plan.engine.version()}" for s in self.sides)
-        host = {**cast(Mapping[str, object], of["A"]["host"]), "engine": engines}
+        host = {**of["A"]["host"], "engine": engines}
         served = {name: environment["served"] for name, environment in of.items()}
         sides = {side.name: side.identity() for side in self.sides}
-        return {**of["A"], "host": host, "served": served, "sides": sides}
+        images = {name: digest for e in of.values() for name, digest in e["images"].items()}
+        return {**of["A"], "host": host, "served": served, "images": images, "sides": sides}
 
     def differences(self) -> Iterator[tuple[str, str, str]]:
         """(setting, in A, in B) of what differs as asked for; what a side does not tell is no difference."""

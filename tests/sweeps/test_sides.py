@@ -46,6 +46,21 @@ def url(tmp_path: Path) -> Iterator[str]:
         yield endpoint.base_url
 
 
+def test_the_images_of_both_sides_are_part_of_what_is_measured(
+    a: str, b: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else a run would go on with another image under B's name."""
+    compared = comparison([a, b])
+    taken: list[str] = []
+
+    def digests(places: object, images: object) -> dict[str, str]:
+        taken.append(f"engine:{len(taken) + 1}")
+        return {taken[-1]: "sha256:0"}
+
+    monkeypatch.setattr("sweeps.prepare.image_digests", digests)
+    assert compared.environment()["images"] == {"engine:1": "sha256:0", "engine:2": "sha256:0"}
+
+
 def test_each_side_is_one_point_with_its_name(a: str, b: str) -> None:
     compared = comparison([a, b])
     assert compared.name == "compare-plain-ngram"
