@@ -240,7 +240,8 @@ def export(
         typer.Option(
             "--as",
             metavar="FORM",
-            help="command, env, compose, kubernetes, json; of SGLang also sglang-adaptive, of vLLM vllm-schedule.",
+            help="command, env, compose, kubernetes or json; of SGLang also sglang-adaptive, of vLLM"
+            " vllm-schedule.",
         ),
     ] = "command",
     output: Annotated[Path, typer.Option("--output", "-o", help="File to write; - for the terminal.")] = Path(

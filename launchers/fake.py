@@ -32,7 +32,7 @@ def _on_port(argv: Argv, host: str, port: int) -> Argv:
     return (*argv[:-1], str(port))
 
 
-DEPLOYMENT = Deployment(8080, lambda argv: [], address=_on_port)
+DEPLOYMENT = Deployment(8080, lambda argv: [], address=_on_port, in_image=lambda argv: argv)
 
 
 class FakeEngine:
