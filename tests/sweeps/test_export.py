@@ -17,13 +17,15 @@ from hypothesis import strategies as st
 
 from results.errors import UsageError
 from results.reasons import Reason
-from results.records import BASELINE, Failure, Point
+from results.records import BASELINE, Failure, Phase, Point
 from results.store import RunFolder
 from sweeps.export.choice import Why, choose
 from sweeps.export.export import export
 from sweeps.export.result import Result
 from sweeps.outcome import read_run
+from sweeps.sweep import Sweep
 from tests.exported import CELL, arm_with, program, ran, run_folder
+from tests.records import arm, block, trial
 from tuner import main
 
 FAST, SLOW = (
@@ -120,12 +122,8 @@ class TestWhich:
             export(folder, "command", point="ngram-simple size_m=8")
         with pytest.raises(UsageError, match=r"--trial 9: no such configuration in this run \(3 trials\)"):
             export(folder, "command", trial=9)
-        last = folder.trials()[-1]
         broken = Point("ngram-simple", {"size_n": 1, "size_m": 1})
-        failure = Failure(Reason.START_OOM, "out of memory")
-        folder.add_trial(
-            replace(last, number=3, point=broken, log_speedup=None, state="failed", failure=failure)
-        )  # type: ignore[arg-type]
+        folder.add_trial(trial(3, broken, None, failure=Failure(Reason.START_OOM, "out of memory")))
         with pytest.raises(UsageError, match="has no figure: START_OOM: out of memory"):
             export(folder, "command", trial=3)
 
@@ -151,14 +149,9 @@ class TestWhich:
 
 def compared(tmp_path: Path, b_speed: float, attached: str = "") -> RunFolder:
     """The folder of `tuner compare`."""
-    from results.records import Phase
-    from tests.records import arm, block
-
     a, b = replace(BASELINE, name="A"), replace(FAST, name="B")
     folder = RunFolder(tmp_path / "compared")
     folder.create()
-    from sweeps.sweep import Sweep
-
     yaml = Sweep.model_validate(SWEEP).to_yaml()
     folder.write_text("sweep.yaml", yaml)
     folder.write_json(

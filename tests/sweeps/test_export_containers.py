@@ -26,8 +26,10 @@ from tests.records import arm
 from tests.sweeps.test_export import names, slow, texts
 
 CHAIN = Point("EAGLE3", {"num_steps": 3, "topk": 1})
-SERVER = ("python3", "-m", "sglang.launch_server", "--model-path", "/models/llama", "--port", "41234")
-SERVER = (*SERVER, "--host", "127.0.0.1", "--speculative-draft-model-path", "/models/head")
+SERVER = (
+    *("python3", "-m", "sglang.launch_server", "--model-path", "/models/llama", "--port", "41234"),
+    *("--host", "127.0.0.1", "--speculative-draft-model-path", "/models/head"),
+)
 DIGEST = "lmsysorg/sglang@sha256:" + "ab" * 32
 BOXED: Mapping[str, Any] = {
     "image": "lmsysorg/sglang:latest",

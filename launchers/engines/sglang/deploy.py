@@ -17,13 +17,22 @@ from results.records import Point
 MODEL_FLAGS = ("--model-path", "--speculative-draft-model-path")
 OWN_LENGTHS = ("num_steps", "draft_tokens")
 # What makes SGLang fall back to static steps with one line in its log.
-DROPPED_WITH = ("--enable-multi-layer-eagle", "--enable-two-batch-overlap", "--enable-pdmux")
-ATTENTION_RANKS = ("--enable-dp-attention", "--attn-dp-size")
+OVERLAPS = ("--enable-multi-layer-eagle", "--enable-two-batch-overlap", "--enable-pdmux")
+SWITCHES = (*OVERLAPS, "--enable-dp-attention")
+ATTENTION_RANKS = "--attn-dp-size"
 
 
 def models_of(argv: Argv) -> list[str]:
     """Model and drafter."""
     return [name for flag in MODEL_FLAGS if (name := value_of(argv, flag)) is not None]
+
+
+def _dropped_with(argv: Argv) -> str | None:
+    """The flag beside which SGLang goes on with static steps; both arms may be given one that is off."""
+    on = [flag for flag in SWITCHES if flag in argv]
+    if value_of(argv, ATTENTION_RANKS) not in (None, "1"):
+        on.append(ATTENTION_RANKS)
+    return on[0] if on else None
 
 
 class Adaptive:
@@ -51,8 +60,8 @@ class Adaptive:
         return {str(size.first): {"candidate_steps": [size.tokens]} for size in sizes}
 
     def command(self, argv: Argv, sizes: Sequence[Size], file: str) -> Argv:
-        if dropped := [flag for flag in (*DROPPED_WITH, *ATTENTION_RANKS) if flag in argv]:
-            raise UsageError(f"SGLang ignores adaptive speculation with {dropped[0]}: export it --as command")
+        if dropped := _dropped_with(argv):
+            raise UsageError(f"SGLang ignores adaptive speculation with {dropped}: export it --as command")
         steps = max(size.tokens for size in sizes)
         argv = with_flag(argv, FLAGS["num_steps"], str(steps))
         argv = with_flag(argv, FLAGS["draft_tokens"], str(steps + 1))
