@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from results.records import Block, Point, Trial, Verdict
+from results.records import EQUAL_WEIGHTS, Block, Point, Trial, Verdict, Weights
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +39,7 @@ class ReportInput:
     banner: str | None = None  # what to beware of first, e.g. signs that differ between classes
     command: str = ""  # exact command line of what to run: the winner, or the baseline if nothing beats it
     objective: str = "tokens_per_s"  # what speed-ups are ratios of, see analysis.block.OBJECTIVES
+    weights: Weights = EQUAL_WEIGHTS  # of the Cells in a speed-up over all of them
     same_margin: float = 0.02  # share of the baseline within which a configuration is the SAME
     environment: Mapping[str, object] = field(default_factory=dict)  # nested fingerprint
     sweep_yaml: str = ""  # as resolved, secrets removed
