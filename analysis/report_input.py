@@ -27,6 +27,20 @@ class Comparison:
 
 
 @dataclass(frozen=True, slots=True)
+class HighestLoad:
+    """What one configuration bears."""
+
+    point: Point
+    kind: str  # closed: requests in flight; poisson: requests per second
+    kept: float | None  # the highest load within the limits, None = not even the lowest
+    broken: float | None  # the lowest load tried that is not, None = the end of the range was reached
+    why: str  # what broke there
+    tokens_per_s: float | None  # at `kept`
+    blocks: int
+    settled: bool  # nothing more to try
+
+
+@dataclass(frozen=True, slots=True)
 class ReportInput:
     """One run as it stands, finished or not. Every field but the name may be empty."""
 
@@ -47,6 +61,7 @@ class ReportInput:
     calibration: Mapping[str, object] = field(default_factory=dict)  # figure name -> value
     phases_s: Mapping[str, float] = field(default_factory=dict)  # phase -> seconds spent in it
     finished: bool = False  # nothing more would be measured, whatever came of it
+    highest_loads: Sequence[HighestLoad] = ()
     comparison: Comparison | None = None  # of two configurations, in place of a search
 
     @property

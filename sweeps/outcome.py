@@ -15,6 +15,7 @@ from results.records import BASELINE, Block, Phase, Point, Trial, Verdict, Verdi
 from results.secrets import HIDDEN, hides
 from results.store import RunFolder
 from sweeps.confirm import finalists_of, open_points, rules_of
+from sweeps.loads import found_loads
 from sweeps.study import best_of
 from sweeps.sweep import Sweep, parse_sweep
 
@@ -71,6 +72,7 @@ def read_run(folder: RunFolder) -> tuple[ReportInput, int]:
         objective=sweep.objective,
         weights=sweep.weights.to_record(),
         same_margin=sweep.confirm.same_margin,
+        highest_loads=found_loads(folder),
         finished=ended or (bool(verdicts) and not open_points(verdicts, rules_of(sweep))),
     )
     return report, EXIT_CODES[found.kind]

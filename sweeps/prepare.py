@@ -27,7 +27,7 @@ from sweeps.setup import Setup
 from sweeps.space import Rules, Space, build_space
 from sweeps.sweep import Sweep, Workload, nearest
 from sweeps.variables import check_fixed
-from sweeps.windows import PromptsByClass, Window, lengthened, prompts_needed, windows_of
+from sweeps.windows import Grid, PromptsByClass, Window
 from sweeps.workload import Prompt
 
 RANDOM_WORDS = 120
@@ -45,6 +45,7 @@ class Plan:
     served: Served
     space: Space
     paces: Sequence[Pace]
+    grids: Mapping[Phase, Grid]
     windows: Mapping[Phase, Sequence[Window]]
     warm_up: Sequence[Prompt]
     places: Places = on_this_machine
@@ -79,11 +80,6 @@ class Plan:
             windows=self.windows,
             warm_up=self.warm_up,
         )
-
-
-def _warm_up_prompt(prompts: Sequence[Prompt], measured: int) -> Prompt:
-    """The shortest that is not measured, since its answer is thrown away; if all are, the shortest."""
-    return min(prompts[measured:] or prompts, key=prompts_of.estimate_tokens)
 
 
 def _hash(windows: Sequence[Window]) -> str:
@@ -136,29 +132,17 @@ def plan_of(
         check_room(sweep.container, engine.ranks(BASELINE, served))
     space = space_of(engine, served, sweep)
     _check_paces(sweep, paces)
-    contexts, per_class = sweep.workload.context, sweep.workload.prompts_per_class
-    count = prompts_needed(paces, contexts, per_class)
-    tuning, validation = _prompts(sweep.workload, sweep.seed, count)
-    _check_enough(tuning, validation, count, len(paces) * len(contexts))
-    _check_weights(sweep, [*tuning], paces)
-    material = _material(sweep.workload, tuning, "tuning")
+    grids = _grids(sweep, paces)
+    _check_weights(sweep, [*grids[Phase.SEARCH].prompts], paces)
     return Plan(
         sweep=sweep,
         engine=engine,
         served=served,
         space=space,
         paces=paces,
-        windows={
-            Phase.SEARCH: windows_of(tuning, paces, contexts, per_class, material),
-            Phase.CONFIRM: windows_of(
-                validation, paces, contexts, per_class, _material(sweep.workload, validation, "validation")
-            ),
-        },
-        warm_up=[
-            lengthened(_warm_up_prompt(prompts, count), context, material)
-            for context in contexts
-            for prompts in tuning.values()
-        ],
+        grids=grids,
+        windows={phase: grid.windows(paces) for phase, grid in grids.items()},
+        warm_up=grids[Phase.SEARCH].warm_up(paces),
         places=places,
         unseen=_absent(sweep, served, planning),
     )
@@ -201,6 +185,19 @@ def _absent(sweep: Sweep, served: Served, planning: bool) -> list[str]:
         check_passed(options)
     models = [path for path in (served.model, served.draft) if path is not None and not Path(path).exists()]
     return [f"{path} is not on this machine: not looked at" for path in [*models, *volumes] if planning]
+
+
+def _grids(sweep: Sweep, paces: Sequence[Pace]) -> Mapping[Phase, Grid]:
+    """The search is on one half of the prompts, the confirmation on the other."""
+    workload = sweep.workload
+    many = Grid({}, workload.context, workload.prompts_per_class, {}).needed(paces)
+    tuning, validation = _prompts(workload, sweep.seed, many)
+
+    def grid(half: PromptsByClass, split: prompts_of.Split) -> Grid:
+        material = _material(workload, half, split)
+        return Grid(half, workload.context, workload.prompts_per_class, material)
+
+    return {Phase.SEARCH: grid(tuning, "tuning"), Phase.CONFIRM: grid(validation, "validation")}
 
 
 def _material(workload: Workload, half: PromptsByClass, split: prompts_of.Split) -> PromptsByClass:
@@ -250,18 +247,6 @@ def _check_classes(wanted: Sequence[str], known: Sequence[str]) -> None:
             raise UsageError(f"workload.classes: no class {name!r}{nearest(name, known)}")
     if len(set(wanted)) < len(wanted):
         raise UsageError("workload.classes: a class is named twice")
-
-
-def _check_enough(tuning: PromptsByClass, validation: PromptsByClass, count: int, cells: int) -> None:
-    for prompts in (tuning, validation):
-        for workload_class, available in prompts.items():
-            if len(available) < count:
-                shares = f", in {cells} Cells that share none" if cells > 1 else ""
-                raise UsageError(
-                    f"workload: class {workload_class} has {len(available)} prompts in each half, and an arm"
-                    f" is asked {count}{shares}: name `files` with more prompts, or lower prompts_per_class,"
-                    " the paces of `load` (closed(n) takes at least 2n) or the lengths of `context`"
-                )
 
 
 def _check_weights(sweep: Sweep, classes: Sequence[str], paces: Sequence[Pace]) -> None:

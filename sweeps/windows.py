@@ -40,34 +40,56 @@ def prompts_at(pace: Pace, prompts_per_class: int) -> int:
     return prompts_per_class if alone else max(prompts_per_class, ROUNDS * (pace.concurrency or 1))
 
 
-def prompts_needed(paces: Sequence[Pace], contexts: Sequence[int], prompts_per_class: int) -> int:
-    """Prompts of each class that a whole arm-run takes."""
-    return len(contexts) * sum(prompts_at(pace, prompts_per_class) for pace in paces)
+@dataclass(frozen=True)
+class Grid:
+    """What the windows of one phase are made of, at whatever paces."""
 
+    prompts: PromptsByClass
+    contexts: Sequence[int]  # prompt lengths in tokens; 0 = as the prompts are
+    prompts_per_class: int
+    material: PromptsByClass  # what prompts are lengthened with
 
-def windows_of(
-    prompts: PromptsByClass,
-    paces: Sequence[Pace],
-    contexts: Sequence[int],
-    prompts_per_class: int,
-    material: PromptsByClass,
-) -> list[Window]:
-    """The windows in the order they are measured: pace by pace, context by context, class by class.
+    def needed(self, paces: Sequence[Pace]) -> int:
+        """Prompts of each class that a whole arm-run takes."""
+        return len(self.contexts) * sum(prompts_at(pace, self.prompts_per_class) for pace in paces)
 
-    No prompt stands in two windows: a server must not meet one again, since n-gram stores remember.
-    `contexts` are prompt lengths in tokens, 0 = as the prompts are; `material` is what they are lengthened
-    with. There must be `prompts_needed` prompts of each class. Raises UsageError, see `lengthened`.
-    """
-    found, used = [], 0
-    for pace in paces:
-        count = prompts_at(pace, prompts_per_class)
-        for context in contexts:
-            for workload_class, of_class in prompts.items():
-                cell = Cell(workload_class, str(pace), context or None)
-                own = [lengthened(p, context, material) for p in of_class[used : used + count]]
-                found.append(Window(cell, pace, own))
-            used += count
-    return found
+    def windows(self, paces: Sequence[Pace]) -> list[Window]:
+        """In the order they are measured: pace by pace, context by context, class by class.
+
+        No prompt stands in two windows: a server must not meet one again, since n-gram stores remember.
+        Raises UsageError if there are too few, see also `lengthened`.
+        """
+        self._check_enough(paces)
+        found, used = [], 0
+        for pace in paces:
+            count = prompts_at(pace, self.prompts_per_class)
+            for context in self.contexts:
+                for workload_class, prompts in self.prompts.items():
+                    cell = Cell(workload_class, str(pace), context or None)
+                    own = [lengthened(p, context, self.material) for p in prompts[used : used + count]]
+                    found.append(Window(cell, pace, own))
+                used += count
+        return found
+
+    def warm_up(self, paces: Sequence[Pace]) -> list[Prompt]:
+        """One of each class and context, its answer thrown away: the shortest that no window has."""
+        measured = self.needed(paces)
+        return [
+            lengthened(min(prompts[measured:] or prompts, key=estimate_tokens), context, self.material)
+            for context in self.contexts
+            for prompts in self.prompts.values()
+        ]
+
+    def _check_enough(self, paces: Sequence[Pace]) -> None:
+        count, cells = self.needed(paces), len(paces) * len(self.contexts)
+        shares = f", in {cells} Cells that share none" if cells > 1 else ""
+        for workload_class, available in self.prompts.items():
+            if len(available) < count:
+                raise UsageError(
+                    f"workload: class {workload_class} has {len(available)} prompts in each half, and an arm"
+                    f" is asked {count}{shares}: name `files` with more prompts, or lower prompts_per_class,"
+                    " the paces of `load` (closed(n) takes at least 2n) or the lengths of `context`"
+                )
 
 
 def lengthened(prompt: Prompt, context_tokens: int, material: PromptsByClass) -> Prompt:

@@ -6,7 +6,7 @@ from results.errors import UsageError
 from results.records import Cell
 from sweeps import workload
 from sweeps.pace import Closed, Poisson
-from sweeps.windows import lengthened, prompts_needed, windows_of
+from sweeps.windows import Grid, lengthened
 from sweeps.workload import Prompt, estimate_tokens
 
 CHAT = workload.shipped("chat", "tuning", None)
@@ -16,7 +16,8 @@ MATERIAL = {"chat": CHAT, "code_edit": CODE}
 
 def test_the_grid_has_every_class_pace_and_context_once() -> None:
     paces = [Closed(1), Closed(4)]
-    found = windows_of(MATERIAL, paces, [0, 1024], 3, MATERIAL)
+    grid = Grid(MATERIAL, [0, 1024], 3, MATERIAL)
+    found = grid.windows(paces)
     assert [w.cell for w in found] == [
         Cell(c, pace, context)
         for pace in ("closed(1)", "closed(4)")
@@ -25,7 +26,7 @@ def test_the_grid_has_every_class_pace_and_context_once() -> None:
     ]
     assert [len(w.prompts) for w in found] == [3, 3, 3, 3, 8, 8, 8, 8]  # closed(4): two rounds of each stream
     ids = [(w.cell.workload_class, p.id) for w in found for p in w.prompts]
-    assert len(set(ids)) == len(ids) == 2 * prompts_needed(paces, [0, 1024], 3)
+    assert len(set(ids)) == len(ids) == 2 * grid.needed(paces)
 
 
 def test_labels_say_the_context_only_where_one_is_asked_for() -> None:
@@ -34,7 +35,7 @@ def test_labels_say_the_context_only_where_one_is_asked_for() -> None:
 
 
 def test_an_open_loop_takes_what_it_is_given() -> None:
-    assert prompts_needed([Poisson(2.0)], [0], 3) == 3
+    assert Grid(MATERIAL, [0], 3, MATERIAL).needed([Poisson(2.0)]) == 3
 
 
 @pytest.mark.parametrize("tokens", [512, 1024, 4096])
