@@ -184,6 +184,45 @@ def compare(
     raise typer.Exit(INTERRUPTED if stopped() else code)
 
 
+@app.command()
+def capacity(
+    file: SweepFile,
+    overrides: Overrides = None,
+    run: Annotated[Path | None, typer.Option(help="Run folder of the sweep; default runs/NAME.")] = None,
+    pace: Annotated[
+        str, typer.Option(help="closed: requests in flight; poisson: requests per second.")
+    ] = "closed",
+    low: Annotated[float, typer.Option(help="Lowest load to try.")] = 1,
+    high: Annotated[float, typer.Option(help="Highest load to try.")] = 64,
+    limit: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME=VALUE", help="In place of the sweep's limits, e.g. ttft_p95_s=0.5."),
+    ] = None,
+) -> None:
+    """Find the highest load within the limits, for the baseline and the winner of a sweep.
+
+    By doubling, then by bisection; each load on a fresh server. The same command goes on with an
+    interrupted search.
+    """
+    from analysis.capacity import sentence
+    from results.store import RunFolder
+    from sweeps.capacity import capacity_points, run_capacity
+    from sweeps.loads import question
+    from sweeps.outcome import read_run
+    from sweeps.prepare import prepare
+    from sweeps.sweep import load_sweep
+
+    plan = prepare(load_sweep(file, overrides or ()), told=_tell)
+    folder = RunFolder(run or Path("runs") / plan.sweep.name)
+    asked = question(pace, low, high, limit or (), plan.sweep.limits)
+    points = capacity_points(read_run(folder)[0])
+    with _stop_on_signal() as stopped, _progress() as observer:
+        found = run_capacity(plan, folder, points, asked, observer, stopped)
+    for one in found:
+        _say(sentence(one))
+    raise typer.Exit(INTERRUPTED if stopped() else 0)
+
+
 def _conclude(folder: "RunFolder") -> int:
     """Print the verdict, write the report; the exit code of the run."""
     from analysis.report import html

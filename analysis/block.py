@@ -18,6 +18,7 @@ from analysis.summary import MIN_CONCURRENCY_SHARE, requested_concurrency
 from results.reasons import Reason
 from results.records import (
     BASELINE,
+    EQUAL_WEIGHTS,
     AcceptanceState,
     ArmRun,
     Failure,
@@ -25,6 +26,7 @@ from results.records import (
     Point,
     Request,
     Telemetry,
+    Weights,
 )
 
 # How the client libraries and operating systems say that nobody listens any more.
@@ -338,14 +340,21 @@ def _log_figure(measurement: Measurement | None, objective: str) -> float | None
     return math.log(value) if value is not None and math.isfinite(value) and value > 0 else None
 
 
-def mean_log_speedup(baseline: ArmRun, candidate: ArmRun, objective: str = "tokens_per_s") -> float | None:
-    """Mean of log_speedup over the baseline's Cells (log of the geometric mean of the ratios).
+def mean_log_speedup(
+    baseline: ArmRun,
+    candidate: ArmRun,
+    objective: str = "tokens_per_s",
+    weights: Weights = EQUAL_WEIGHTS,
+) -> float | None:
+    """Mean of log_speedup over the baseline's Cells (log of the weighted geometric mean of the ratios).
 
     None if a Cell is missing on either side: a mean over other Cells is another quantity.
     """
     by_cell = log_speedup(baseline, candidate, objective)
-    complete = by_cell and len(by_cell) == len(baseline.measurements)
-    return fmean(by_cell.values()) if complete else None
+    cells = [m.cell for m in baseline.measurements]
+    if not by_cell or len(by_cell) < len(cells):
+        return None
+    return fmean([by_cell[cell.label] for cell in cells], [weights.of(cell) for cell in cells])
 
 
 def limit_ratios(run: ArmRun, limits: Mapping[str, float]) -> dict[str, float | None]:

@@ -2,13 +2,13 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from statistics import fmean
 
 from analysis.block import log_speedup
 from analysis.summary import requested_concurrency
-from results.records import ArmRun, Block, Phase, Point, Trial, TrialState
+from results.records import EQUAL_WEIGHTS, ArmRun, Block, Phase, Point, Trial, TrialState, Weights
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,37 +30,49 @@ def eligible(trials: Sequence[Trial]) -> list[Trial]:
     ]
 
 
-def figures(trial: Trial, blocks: Sequence[Block], objective: str = "tokens_per_s") -> dict[int, Figure]:
-    """By concurrency; from the confirmation where it measured the Point, else from the search."""
+def figures(
+    trial: Trial,
+    blocks: Sequence[Block],
+    objective: str = "tokens_per_s",
+    weights: Weights = EQUAL_WEIGHTS,
+) -> dict[int, Figure]:
+    """By concurrency; from the confirmation where it measured the Point, else from the search.
+
+    Of the `weights` those of paces have no say: at its own concurrency each counts.
+    """
+    within = replace(weights, paces={})
     found: dict[int, Figure] = {}
     for phase, point in ((Phase.SEARCH, trial.launched), (Phase.CONFIRM, trial.point)):
-        of_phase = _by_concurrency(point, [b for b in blocks if b.phase is phase], objective)
+        of_phase = _by_concurrency(point, [b for b in blocks if b.phase is phase], objective, within)
         is_confirmed = phase is Phase.CONFIRM
         found |= {n: Figure(n, fmean(d), len(d), is_confirmed) for n, d in of_phase.items()}
     return found
 
 
-def _by_concurrency(point: Point, blocks: Sequence[Block], objective: str) -> dict[int, list[float]]:
+def _by_concurrency(
+    point: Point, blocks: Sequence[Block], objective: str, weights: Weights
+) -> dict[int, list[float]]:
     """One figure per usable Block."""
     found: dict[int, list[float]] = {}
     for block in blocks:
         arm, baseline = block.arm(point), block.baseline
         if block.invalid is not None or arm is None or baseline is None or arm.failure or arm.stopped_early:
             continue
-        for concurrency, log_ratio in _of_arm(baseline, arm, objective).items():
+        for concurrency, log_ratio in _of_arm(baseline, arm, objective, weights).items():
             found.setdefault(concurrency, []).append(log_ratio)
     return found
 
 
-def _of_arm(baseline: ArmRun, arm: ArmRun, objective: str) -> dict[int, float]:
-    """Mean over the Cells of each closed(n); open loops keep no number in flight."""
+def _of_arm(baseline: ArmRun, arm: ArmRun, objective: str, weights: Weights) -> dict[int, float]:
+    """Weighted mean over the Cells of each closed(n); open loops keep no number in flight."""
     by_label = log_speedup(baseline, arm, objective)
-    found: dict[int, list[float]] = {}
+    found: dict[int, list[tuple[float, float]]] = {}
     for measurement in baseline.measurements:
         concurrency = requested_concurrency(measurement.cell)
         if concurrency is not None and measurement.cell.label in by_label:
-            found.setdefault(concurrency, []).append(by_label[measurement.cell.label])
-    return {concurrency: fmean(ratios) for concurrency, ratios in found.items()}
+            weighed = by_label[measurement.cell.label], weights.of(measurement.cell)
+            found.setdefault(concurrency, []).append(weighed)
+    return {n: fmean(*zip(*cells, strict=True)) for n, cells in found.items() if any(w for _, w in cells)}
 
 
 def nearest_sizes(concurrencies: Sequence[int]) -> list[tuple[int, int | None]]:

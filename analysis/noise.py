@@ -9,7 +9,7 @@ from statistics import fmean
 from analysis.block import mean_log_speedup
 from analysis.findings import valid
 from analysis.statistics import t_quantile
-from results.records import Block, Effect, Phase, Point, Trial, TrialState
+from results.records import EQUAL_WEIGHTS, Block, Effect, Phase, Point, Trial, TrialState, Weights
 
 SEARCH_LEVEL = 0.95
 _FEWEST_DEGREES = 3  # with fewer, the standard deviation itself is a guess
@@ -24,18 +24,20 @@ class BlockNoise:
     origin: str  # what it is computed from, in words
 
 
-def block_noise(blocks: Sequence[Block], objective: str = "tokens_per_s") -> BlockNoise | None:
+def block_noise(
+    blocks: Sequence[Block], objective: str = "tokens_per_s", weights: Weights = EQUAL_WEIGHTS
+) -> BlockNoise | None:
     """From the confirmation where it is long enough, else from the search's baselines; None if neither is."""
     usable = sorted(valid(blocks), key=lambda b: b.number)
-    noises = (_confirmation_noise(usable, objective), _baseline_noise(usable, objective))
+    noises = (_confirmation_noise(usable, objective, weights), _baseline_noise(usable, objective, weights))
     return next((n for n in noises if n is not None and n.degrees >= _FEWEST_DEGREES), None)
 
 
-def _confirmation_noise(blocks: Sequence[Block], objective: str) -> BlockNoise | None:
+def _confirmation_noise(blocks: Sequence[Block], objective: str, weights: Weights) -> BlockNoise | None:
     """Pooled within the finalists: what differs between them is no noise."""
     confirmed = [b for b in blocks if b.phase is Phase.CONFIRM]
     points = {a.point.key: a.point for b in confirmed for a in b.candidates}
-    found = [_log_speedups(confirmed, point, objective) for point in points.values()]
+    found = [_log_speedups(confirmed, point, objective, weights) for point in points.values()]
     repeated = [logs for logs in found if len(logs) > 1]
     degrees = sum(len(logs) - 1 for logs in repeated)
     if not degrees:
@@ -45,17 +47,17 @@ def _confirmation_noise(blocks: Sequence[Block], objective: str) -> BlockNoise |
     return BlockNoise(math.sqrt(squares / degrees), degrees, origin)
 
 
-def _log_speedups(blocks: Iterable[Block], point: Point, objective: str) -> list[float]:
+def _log_speedups(blocks: Iterable[Block], point: Point, objective: str, weights: Weights) -> list[float]:
     arms = [(b.baseline, b.arm(point)) for b in blocks]
     logs = [
-        mean_log_speedup(theirs, ours, objective)
+        mean_log_speedup(theirs, ours, objective, weights)
         for theirs, ours in arms
         if theirs is not None and ours is not None and theirs.failure is None and ours.failure is None
     ]
     return [log for log in logs if log is not None]
 
 
-def _baseline_noise(blocks: Sequence[Block], objective: str) -> BlockNoise | None:
+def _baseline_noise(blocks: Sequence[Block], objective: str, weights: Weights) -> BlockNoise | None:
     """The log ratio of two launches of the same server one Block apart: its mean is 0 by design.
 
     Neighbouring differences share a launch, so n of them are worth 2n^2 / (3n - 1) degrees of freedom
@@ -64,7 +66,7 @@ def _baseline_noise(blocks: Sequence[Block], objective: str) -> BlockNoise | Non
     runs = [b.baseline for b in blocks if b.phase is Phase.SEARCH]
     baselines = [run for run in runs if run is not None and run.failure is None and run.complete]
     neighbours = [(a, b) for a, b in pairwise(baselines) if a.point.key == b.point.key]
-    steps = [mean_log_speedup(before, after, objective) for before, after in neighbours]
+    steps = [mean_log_speedup(before, after, objective, weights) for before, after in neighbours]
     squares = [step * step for step in steps if step is not None]
     if not squares:
         return None

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from analysis import findings, hardware, sides, tables, variables, words
+from analysis import capacity, findings, hardware, sides, tables, variables, words
 from analysis.answer import Answer, answer, command_title
 from analysis.markup import Scale, block, command, figure, folded, pair, paragraph, section, table, text
 from analysis.plots import Figure, figures
@@ -21,6 +21,7 @@ _LINKS = {
     "command": "Command",
     "sides": "A and B",
     "evidence": "Evidence",
+    "capacity": "Load",
     "latencies": "Latency",
     "search": "Search",
     "acceptance": "Acceptance",
@@ -140,6 +141,7 @@ def _sections(report: ReportInput, drawn: dict[str, Figure]) -> list[str]:
             table(tables.classes(report)),
             table(tables.outputs(report)),
         ),
+        section("capacity", "Highest load", table(capacity.highest_loads(report), titled=False)),
         section("latencies", "Latency: what a user feels", table(tables.latency(report), titled=False)),
         section(
             "search",

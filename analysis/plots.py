@@ -90,7 +90,7 @@ def ranking(report: ReportInput) -> Figure | None:
     if not tried:
         return None
     failures, methods = Failures(report.trials), Methods(report.trials)
-    known = noise.block_noise(report.blocks, report.objective)
+    known = noise.block_noise(report.blocks, report.objective, report.weights)
     effects = [noise.trial_effect(t, known) for t in tried]
 
     def paint(axes: "Axes") -> None:

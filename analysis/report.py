@@ -57,7 +57,7 @@ def csv(report: ReportInput) -> str:
         "evidence",
     ]
     columns = [*fixed, *(f"knob.{k}" for k in knobs), *(f"speedup {c}" for c in cells)]
-    known = noise.block_noise(report.blocks, report.objective)
+    known = noise.block_noise(report.blocks, report.objective, report.weights)
     return _written(columns, [_csv_row(report, trial, known) for trial in report.trials])
 
 
@@ -85,7 +85,7 @@ def _csv_row(report: ReportInput, trial: Trial, known: BlockNoise | None) -> dic
 
 def as_json(report: ReportInput) -> str:
     """The answer with its evidence for other programs; null where there is no number."""
-    said, known = answer(report), noise.block_noise(report.blocks, report.objective)
+    said, known = answer(report), noise.block_noise(report.blocks, report.objective, report.weights)
     document = {
         "schema": SCHEMA,
         "name": report.name,

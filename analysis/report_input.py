@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from results.records import Block, Point, Trial, Verdict
+from results.records import EQUAL_WEIGHTS, Block, Point, Trial, Verdict, Weights
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +27,20 @@ class Comparison:
 
 
 @dataclass(frozen=True, slots=True)
+class HighestLoad:
+    """What one configuration bears."""
+
+    point: Point
+    kind: str  # closed: requests in flight; poisson: requests per second
+    kept: float | None  # the highest load within the limits, None = not even the lowest
+    broken: float | None  # the lowest load tried that is not, None = the end of the range was reached
+    why: str  # what broke there
+    tokens_per_s: float | None  # at `kept`
+    blocks: int
+    settled: bool  # nothing more to try
+
+
+@dataclass(frozen=True, slots=True)
 class ReportInput:
     """One run as it stands, finished or not. Every field but the name may be empty."""
 
@@ -39,6 +53,7 @@ class ReportInput:
     banner: str | None = None  # what to beware of first, e.g. signs that differ between classes
     command: str = ""  # exact command line of what to run: the winner, or the baseline if nothing beats it
     objective: str = "tokens_per_s"  # what speed-ups are ratios of, see analysis.block.OBJECTIVES
+    weights: Weights = EQUAL_WEIGHTS  # of the Cells in a speed-up over all of them
     same_margin: float = 0.02  # share of the baseline within which a configuration is the SAME
     environment: Mapping[str, object] = field(default_factory=dict)  # nested fingerprint
     sweep_yaml: str = ""  # as resolved, secrets removed
@@ -46,6 +61,7 @@ class ReportInput:
     calibration: Mapping[str, object] = field(default_factory=dict)  # figure name -> value
     phases_s: Mapping[str, float] = field(default_factory=dict)  # phase -> seconds spent in it
     finished: bool = False  # nothing more would be measured, whatever came of it
+    highest_loads: Sequence[HighestLoad] = ()
     comparison: Comparison | None = None  # of two configurations, in place of a search
 
     @property

@@ -177,7 +177,7 @@ def invalid_blocks(report: ReportInput) -> Table:
 
 def trials(report: ReportInput) -> Table:
     ranked = sorted(report.trials, key=lambda t: (-_rank(t), t.number))
-    known = noise.block_noise(report.blocks, report.objective)
+    known = noise.block_noise(report.blocks, report.objective, report.weights)
     return Table(
         "trials",
         "All trials",

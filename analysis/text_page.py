@@ -2,7 +2,7 @@
 
 import re
 
-from analysis import findings, hardware, sides, tables, words
+from analysis import capacity, findings, hardware, sides, tables, words
 from analysis.answer import answer, command_title
 from analysis.report_input import ReportInput
 from analysis.tables import Entry, Table
@@ -40,6 +40,7 @@ def _tables(report: ReportInput) -> tuple[Table, ...]:
         sides.sides(report),
         tables.finalists(report),
         tables.classes(report),
+        capacity.highest_loads(report),
         tables.latency(report),
         tables.outputs(report),
         tables.acceptance(report),

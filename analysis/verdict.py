@@ -18,6 +18,7 @@ from analysis.statistics import LOOKS, look_alpha, t_interval
 from analysis.summary import merged_telemetry
 from results.reasons import Reason
 from results.records import (
+    EQUAL_WEIGHTS,
     Acceptance,
     AcceptanceState,
     ArmRun,
@@ -28,6 +29,7 @@ from results.records import (
     Point,
     Verdict,
     VerdictKind,
+    Weights,
 )
 
 ALPHA = 0.05
@@ -85,6 +87,7 @@ def conclude(
     alpha: float = ALPHA,
     same_margin: float = SAME_MARGIN,
     limits: Mapping[str, float] | None = None,
+    weights: Weights = EQUAL_WEIGHTS,
     same_model: bool = True,
 ) -> list[Verdict]:
     """One Verdict per finalist, in their order, from the usable confirmation Blocks.
@@ -98,7 +101,7 @@ def conclude(
     found = []
     for point in finalists:
         pairs = _pairs(blocks, point)
-        ratios = [mean_log_speedup(p.baseline, p.candidate, objective) for p in pairs]
+        ratios = [mean_log_speedup(p.baseline, p.candidate, objective, weights) for p in pairs]
         if fault := _fault(pairs, ratios):
             found.append(Verdict(VerdictKind.INVALID, point, None, {}, (), None, None, None, fault))
             continue
@@ -179,6 +182,7 @@ def _verdict(
         acceptance.length,
         _why(kind, effect, pairs),
         _warnings(pairs, acceptance),
+        _by_cell(pairs, alpha, objective),
     )
 
 
@@ -193,6 +197,13 @@ def _by_class(pairs: Sequence[_Pair], alpha: float, objective: str) -> dict[str,
         return {}
     classes = dict.fromkeys(m.cell.workload_class for m in pairs[0].baseline.measurements)
     return {c: _effect([_class_ratio(p, c, objective) for p in pairs], alpha) for c in classes}
+
+
+def _by_cell(pairs: Sequence[_Pair], alpha: float, objective: str) -> dict[str, Effect]:
+    if len(pairs) < 2:
+        return {}
+    ratios = [log_speedup(p.baseline, p.candidate, objective) for p in pairs]
+    return {cell: _effect([found[cell] for found in ratios], alpha) for cell in ratios[0]}
 
 
 def _class_ratio(pair: _Pair, workload_class: str, objective: str) -> float:

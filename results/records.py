@@ -99,14 +99,36 @@ class Rewrite:
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """One workload class at one pace: the smallest thing a speed-up is stated for."""
+    """One workload class at one pace and context length: the smallest thing a speed-up is stated for."""
 
     workload_class: str
     pace: str  # as the Pace prints itself, e.g. "closed(4)"
+    context_tokens: int | None = None  # asked for, per prompt; None = prompts as they are
 
     @property
     def label(self) -> str:
-        return f"{self.workload_class} @ {self.pace}"
+        length = f" @ {self.context_tokens} tokens" if self.context_tokens is not None else ""
+        return f"{self.workload_class} @ {self.pace}{length}"
+
+
+@dataclass(frozen=True, slots=True)
+class Weights:
+    """How much each Cell counts in a speed-up over all of them; what is not named counts once.
+
+    The weight of a Cell is the product of those of its class, pace and context. 0 = measured, not counted.
+    """
+
+    classes: Mapping[str, float] = field(default_factory=dict)
+    paces: Mapping[str, float] = field(default_factory=dict)  # as the Pace prints itself
+    contexts: Mapping[int, float] = field(default_factory=dict)  # tokens; 0 = prompts as they are
+
+    def of(self, cell: Cell) -> float:
+        """The weight of a Cell."""
+        context = self.contexts.get(cell.context_tokens or 0, 1.0)
+        return self.classes.get(cell.workload_class, 1.0) * self.paces.get(cell.pace, 1.0) * context
+
+
+EQUAL_WEIGHTS = Weights()
 
 
 @dataclass(frozen=True, slots=True)
@@ -441,7 +463,7 @@ class Trial:
     point: Point
     source: str  # who proposed it: "start", "sampler", "neighbour"
     state: TrialState
-    log_speedup: float | None  # mean over Cells of log(candidate / baseline)
+    log_speedup: float | None  # weighted mean over Cells of log(candidate / baseline)
     by_cell: Mapping[str, float]  # Cell label -> log speed-up
     blocks: tuple[int, ...]
     failure: Failure | None = None
@@ -498,3 +520,4 @@ class Verdict:
     acceptance_length: float | None
     why: str  # one sentence
     warnings: tuple[str, ...] = ()
+    by_cell: Mapping[str, Effect] = field(default_factory=dict)  # by Cell label

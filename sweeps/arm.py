@@ -42,7 +42,8 @@ from sweeps.arrival import Given, arrived, in_effect, rewrites_of, variables_of
 from sweeps.gate import Gate
 from sweeps.load import LoadResult, drive
 from sweeps.pace import Closed, Pace
-from sweeps.setup import Setup, Window
+from sweeps.setup import Setup
+from sweeps.windows import Window
 from sweeps.workload import Prompt, check_context
 
 WARM_UP_TOKENS = 8

@@ -17,7 +17,8 @@ from results.reasons import Reason
 from results.records import BASELINE, ArmRun, Block, Failure, Phase, Point, Request
 from sweeps.arm import Arm, measure, up
 from sweeps.gate import Gate, PromptKey, seconds_per_token
-from sweeps.setup import Setup, Window
+from sweeps.setup import Setup
+from sweeps.windows import Window
 
 SPOILING = (Reason.WRONG_SERVER, Reason.OTHER_LOAD)  # in one arm, and a rerun may cure it
 MAX_GIVEN_UP = 3  # Blocks in a row, each already rerun; beyond, the machine is not fit to measure on
@@ -114,7 +115,7 @@ class Blocks:
             with self._up(point, phase, names[point.key]) as arm:
                 arms.append(arm)
                 gate = self._gate(arm, phase, baseline)
-                for window in self._setup.windows(phase):
+                for window in self._setup.windows[phase]:
                     self._measure(arm, phase, baseline, window, gate)
             failed = point == baseline and arm.failure is not None
             if failed or (arm.stopped_at_ratio is not None and len(order) == 2):
@@ -133,7 +134,7 @@ class Blocks:
         with ExitStack() as servers:
             arms = [servers.enter_context(self._up(p, phase, names[p.key])) for p in order]
             gates = {arm.name: self._gate(arm, phase, baseline) for arm in arms}
-            for window in self._setup.windows(phase):
+            for window in self._setup.windows[phase]:
                 for turn in window.turns():
                     for arm in chance.sample(arms, len(arms)):
                         self._measure(arm, phase, baseline, turn, gates[arm.name])
@@ -146,7 +147,7 @@ class Blocks:
     def _up(self, point: Point, phase: Phase, name: str) -> AbstractContextManager[Arm]:
         self._observe(phase, point)
         unchecked = self._server_kind(phase, point) not in self._checked
-        prompts = [p for window in self._setup.windows(phase) for p in window.prompts]
+        prompts = [p for window in self._setup.windows[phase] for p in window.prompts]
         return up(self._setup_of(point), point, name, prompts if unchecked else ())
 
     def _server_kind(self, phase: Phase, point: Point) -> tuple[Phase, str]:

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TypedDict
 
 from analysis.verdict import conclude, still_open
-from results.records import Block, Phase, Point, Trial, Verdict
+from results.records import Block, Phase, Point, Trial, Verdict, Weights
 from results.store import RunFolder
 from sweeps.study import finalists
 from sweeps.sweep import Sweep
@@ -19,6 +19,7 @@ class Rules(TypedDict):
     alpha: float
     same_margin: float
     limits: Mapping[str, float]
+    weights: Weights
 
 
 def rules_of(sweep: Sweep) -> Rules:
@@ -29,6 +30,7 @@ def rules_of(sweep: Sweep) -> Rules:
         alpha=sweep.confirm.alpha,
         same_margin=math.log1p(sweep.confirm.same_margin),
         limits=sweep.limits,
+        weights=sweep.weights.to_record(),
     )
 
 

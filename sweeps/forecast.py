@@ -119,10 +119,9 @@ def _arm_s(plan: Plan) -> float:
     """One launch of one arm, with all its Cells."""
     workload = plan.sweep.workload
     tokens = sum(
-        (prompt.max_tokens or workload.max_tokens) / (pace.concurrency or 1)
-        for pace in plan.paces
-        for prompts in plan.prompts[Phase.SEARCH].values()
-        for prompt in prompts
+        (prompt.max_tokens or workload.max_tokens) / (window.pace.concurrency or 1)
+        for window in plan.windows[Phase.SEARCH]
+        for prompt in window.prompts
     )
     return plan.engine.usual_start_s + tokens / ASSUMED_TOKENS_PER_S
 

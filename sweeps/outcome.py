@@ -13,6 +13,7 @@ from results.records import BASELINE, Block, Phase, Point, Trial, Verdict, Verdi
 from results.store import RunFolder
 from sweeps.confirm import finalists_of, open_points, rules_of
 from sweeps.export.server import recorded
+from sweeps.loads import found_loads
 from sweeps.study import best_of
 from sweeps.sweep import Sweep, parse_sweep
 
@@ -67,7 +68,9 @@ def read_run(folder: RunFolder) -> tuple[ReportInput, int]:
         calibration=sessions[-1]["calibration"] if sessions else {},
         phases_s=_phases_s(blocks, sessions),
         objective=sweep.objective,
+        weights=sweep.weights.to_record(),
         same_margin=sweep.confirm.same_margin,
+        highest_loads=found_loads(folder),
         finished=ended or (bool(verdicts) and not open_points(verdicts, rules_of(sweep))),
     )
     return report, EXIT_CODES[found.kind]
@@ -108,6 +111,7 @@ def _read_comparison(
         calibration=sessions[-1]["calibration"] if sessions else {},
         phases_s=_phases_s(blocks, sessions),
         objective=sweep.objective,
+        weights=sweep.weights.to_record(),
         same_margin=sweep.confirm.same_margin,
         finished=decided or alone or "trials" in folder.read_json("ended.json"),
         comparison=Comparison(sides, tuple(tuple(d) for d in told["differences"]), tuple(told["notes"])),

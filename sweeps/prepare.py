@@ -27,12 +27,12 @@ from sweeps.setup import Setup
 from sweeps.space import Rules, Space, build_space
 from sweeps.sweep import Sweep, Workload, nearest
 from sweeps.variables import check_fixed
+from sweeps.windows import Grid, PromptsByClass, Window
 from sweeps.workload import Prompt
 
 RANDOM_WORDS = 120
 DEFAULT_CLASSES = ("code_edit", "chat")  # one that copies its prompt and one that does not
 
-PromptsByClass = Mapping[str, Sequence[Prompt]]
 SpaceOf = Callable[[Engine, Served, Sweep], Space]
 
 
@@ -45,7 +45,8 @@ class Plan:
     served: Served
     space: Space
     paces: Sequence[Pace]
-    prompts: Mapping[Phase, PromptsByClass]
+    grids: Mapping[Phase, Grid]
+    windows: Mapping[Phase, Sequence[Window]]
     warm_up: Sequence[Prompt]
     places: Places = on_this_machine
     unseen: Sequence[str] = ()  # what could not be looked at, in a plan
@@ -64,7 +65,7 @@ class Plan:
             "served": self.engine.identity(self.served),
             "images": image_digests(self.places, {point.image for point in self.space.points.values()}),
             "load": short_hash([repr(pace) for pace in self.paces]),
-            "prompts": {phase: _hash(by_class) for phase, by_class in self.prompts.items()},
+            "prompts": {phase: _hash(windows) for phase, windows in self.windows.items()},
         }
 
     def setup(self, folder: RunFolder) -> Setup:
@@ -76,19 +77,13 @@ class Plan:
             places=self.places,
             served=self.served,
             folder=folder,
-            paces=self.paces,
-            prompts=self.prompts,
+            windows=self.windows,
             warm_up=self.warm_up,
         )
 
 
-def _warm_up_prompt(prompts: Sequence[Prompt], measured: int) -> Prompt:
-    """The shortest that is not measured, since its answer is thrown away; if all are, the shortest."""
-    return min(prompts[measured:] or prompts, key=prompts_of.estimate_tokens)
-
-
-def _hash(prompts: PromptsByClass) -> str:
-    return prompts_of.prompt_set_hash([p for of_class in prompts.values() for p in of_class])
+def _hash(windows: Sequence[Window]) -> str:
+    return prompts_of.prompt_set_hash([p for window in windows for p in window.prompts])
 
 
 def prepare(sweep: Sweep, *, planning: bool = False, told: Told = silent) -> Plan:
@@ -136,21 +131,18 @@ def plan_of(
     if sweep.container is not None:
         check_room(sweep.container, engine.ranks(BASELINE, served))
     space = space_of(engine, served, sweep)
-    tuning, validation = _prompts(sweep.workload, sweep.seed, len(paces))
     _check_paces(sweep, paces)
-    count = sweep.workload.prompts_per_class * len(paces)
-    _check_enough(tuning, validation, count, len(paces))
+    grids = _grids(sweep, paces)
+    _check_weights(sweep, [*grids[Phase.SEARCH].prompts], paces)
     return Plan(
         sweep=sweep,
         engine=engine,
         served=served,
         space=space,
         paces=paces,
-        prompts={
-            Phase.SEARCH: {c: p[:count] for c, p in tuning.items()},
-            Phase.CONFIRM: {c: p[:count] for c, p in validation.items()},
-        },
-        warm_up=[_warm_up_prompt(prompts, count) for prompts in tuning.values()],
+        grids=grids,
+        windows={phase: grid.windows(paces) for phase, grid in grids.items()},
+        warm_up=grids[Phase.SEARCH].warm_up(paces),
         places=places,
         unseen=_absent(sweep, served, planning),
     )
@@ -195,10 +187,30 @@ def _absent(sweep: Sweep, served: Served, planning: bool) -> list[str]:
     return [f"{path} is not on this machine: not looked at" for path in [*models, *volumes] if planning]
 
 
-def _prompts(workload: Workload, seed: int, paces: int) -> tuple[PromptsByClass, PromptsByClass]:
-    """Tuning and held-out prompts by class."""
+def _grids(sweep: Sweep, paces: Sequence[Pace]) -> Mapping[Phase, Grid]:
+    """The search is on one half of the prompts, the confirmation on the other."""
+    workload = sweep.workload
+    many = Grid({}, workload.context, workload.prompts_per_class, {}).needed(paces)
+    tuning, validation = _prompts(workload, sweep.seed, many)
+
+    def grid(half: PromptsByClass, split: prompts_of.Split) -> Grid:
+        material = _material(workload, half, split)
+        return Grid(half, workload.context, workload.prompts_per_class, material)
+
+    return {Phase.SEARCH: grid(tuning, "tuning"), Phase.CONFIRM: grid(validation, "validation")}
+
+
+def _material(workload: Workload, half: PromptsByClass, split: prompts_of.Split) -> PromptsByClass:
+    """What prompts of one half are lengthened with: its own, and of the shipped ones every class."""
+    if workload.files or workload.random_tokens:
+        return half
+    return {**half, **{c: prompts_of.shipped(c, split, None) for c in prompts_of.CLASSES}}
+
+
+def _prompts(workload: Workload, seed: int, count: int) -> tuple[PromptsByClass, PromptsByClass]:
+    """Tuning and held-out prompts by class; `count` of each are needed."""
     if workload.random_tokens:
-        return _random_prompts(workload, seed, paces)
+        return _random_prompts(seed, count + 1)
     if workload.files:
         return _user_prompts(workload.files, workload.classes, seed)
     classes = workload.classes or DEFAULT_CLASSES
@@ -209,8 +221,7 @@ def _prompts(workload: Workload, seed: int, paces: int) -> tuple[PromptsByClass,
     )
 
 
-def _random_prompts(workload: Workload, seed: int, paces: int) -> tuple[PromptsByClass, PromptsByClass]:
-    count = workload.prompts_per_class * paces + 1
+def _random_prompts(seed: int, count: int) -> tuple[PromptsByClass, PromptsByClass]:
     both = prompts_of.random_token_prompts(2 * count, RANDOM_WORDS, seed)
     return {"random": both[:count]}, {"random": both[count:]}
 
@@ -238,15 +249,19 @@ def _check_classes(wanted: Sequence[str], known: Sequence[str]) -> None:
         raise UsageError("workload.classes: a class is named twice")
 
 
-def _check_enough(tuning: PromptsByClass, validation: PromptsByClass, count: int, paces: int) -> None:
-    for prompts in (tuning, validation):
-        for workload_class, available in prompts.items():
-            if len(available) < count:
-                times = f" for each of {paces} paces" if paces > 1 else ""
-                raise UsageError(
-                    f"workload: class {workload_class} has {len(available)} prompts in each half, fewer than"
-                    f" prompts_per_class{times} ({count}): add prompts or lower prompts_per_class"
-                )
+def _check_weights(sweep: Sweep, classes: Sequence[str], paces: Sequence[Pace]) -> None:
+    """Only what is measured has a weight, and something has one above 0."""
+    weights = sweep.weights
+    for key, given, measured in (
+        ("classes", weights.classes, classes),
+        ("paces", weights.paces, [str(pace) for pace in paces]),
+        ("contexts", {str(c): w for c, w in weights.contexts.items()}, [*map(str, sweep.workload.context)]),
+    ):
+        for name in given:
+            if name not in measured:
+                raise UsageError(f"weights.{key}: {name!r} is not measured{nearest(name, measured)}")
+        if all(given.get(name) == 0 for name in measured):
+            raise UsageError(f"weights.{key}: all are 0, so that nothing would count")
 
 
 def _check_energy(sweep: Sweep) -> None:
@@ -266,12 +281,6 @@ def _check_paces(sweep: Sweep, paces: Sequence[Pace]) -> None:
     if len(set(names)) < len(names):
         raise UsageError(
             f"load: a pace is named twice ({', '.join(names)}): its Cells could not be told apart"
-        )
-    most, count = max((p.concurrency or 1 for p in paces), default=1), sweep.workload.prompts_per_class
-    if most > 1 and count < 2 * most:
-        raise UsageError(
-            f"load: closed({most}) is never steady with {count} prompts of a class:"
-            f" set workload.prompts_per_class to {2 * most} or more"
         )
     if sweep.objective == "tokens_per_s" and any(p.concurrency is None for p in paces):
         raise UsageError(

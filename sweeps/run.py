@@ -152,6 +152,7 @@ class Run:
                 source,
                 objective=self.sweep.objective,
                 limits=self.sweep.limits,
+                weights=self.sweep.weights.to_record(),
             )
             self.folder.add_trial(trial)
             asker.tell(trial)

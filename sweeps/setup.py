@@ -1,6 +1,6 @@
 """What all arms of a run share: engine, model, prompts, paces, and where records go."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -8,30 +8,13 @@ from launchers.engines.engine import Engine, Served
 from launchers.engines.http import headers_for
 from launchers.launcher import Endpoint, Launcher
 from launchers.place import Places, on_this_machine
-from results.records import Cell, KnobValue, Phase
+from results.records import KnobValue, Phase
 from results.store import RunFolder
 from sweeps.arrival import NcclCheck
 from sweeps.load import Job, Target, job
-from sweeps.pace import Pace
 from sweeps.sweep import Sweep
+from sweeps.windows import Window
 from sweeps.workload import Prompt, prompt_set_hash
-
-
-@dataclass(frozen=True)
-class Window:
-    """What is sent to one arm in one go: a Cell, or one turn of it."""
-
-    cell: Cell
-    pace: Pace
-    prompts: Sequence[Prompt]
-
-    def turns(self) -> "Iterator[Window]":
-        """Prompt by prompt where one request is in flight at a time; else the whole Cell."""
-        if self.pace.concurrency != 1:
-            yield self
-            return
-        for prompt in self.prompts:
-            yield Window(self.cell, self.pace, [prompt])
 
 
 @dataclass(frozen=True)
@@ -43,9 +26,8 @@ class Setup:
     launcher: Launcher
     served: Served
     folder: RunFolder
-    paces: Sequence[Pace]
-    prompts: Mapping[Phase, Mapping[str, Sequence[Prompt]]]  # by class
-    warm_up: Sequence[Prompt]  # one of each class, none of them measured if there are enough
+    windows: Mapping[Phase, Sequence[Window]]  # the Cells of one arm-run, in order
+    warm_up: Sequence[Prompt]  # one of each class and context, none of them measured if there are enough
     places: Places = on_this_machine  # where the servers run
 
     @cached_property
@@ -53,20 +35,9 @@ class Setup:
         """Asks NCCL about each set of variables once in a run."""
         return NcclCheck(self.engine, self.served)
 
-    def windows(self, phase: Phase) -> Iterator[Window]:
-        """The Cells of one arm-run, in order.
-
-        Each pace has prompts of its own: a server must not meet one again, since n-gram stores remember.
-        """
-        count = self.sweep.workload.prompts_per_class
-        for i, pace in enumerate(self.paces):
-            for workload_class, prompts in self.prompts[phase].items():
-                own = prompts[i * count : (i + 1) * count]
-                yield Window(Cell(workload_class, str(pace)), pace, own)
-
     def prompt_set(self, phase: Phase) -> str:
         """Hash of the prompts of a phase."""
-        return prompt_set_hash([p for prompts in self.prompts[phase].values() for p in prompts])
+        return prompt_set_hash([p for window in self.windows[phase] for p in window.prompts])
 
     @property
     def sampling(self) -> Mapping[str, KnobValue]:

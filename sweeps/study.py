@@ -144,15 +144,28 @@ def best_of(trials: Sequence[Trial]) -> Trial | None:
 
 
 def finalists(trials: Sequence[Trial], count: int, margin: float) -> list[Point]:
-    """The best Points to confirm: those within `margin` (log ratio) of the baseline or above it.
+    """The Points to confirm, the best first: those within `margin` (log ratio) of the baseline or above it.
 
-    If none is, the single best, stopped early or not, so that "nothing beats the baseline" is stated
-    with an interval.
+    Behind the best over all Cells come the best of single Cells, since the answer may differ between
+    them: those that gain most there over the best over all, and more than `margin`.
+    If no Point is hopeful, the single best, stopped early or not, so that "nothing beats the baseline" is
+    stated with an interval.
     """
     ranked = sorted(_ranked(trials), key=_log_speedup, reverse=True)
     hopeful = [t for t in ranked if _log_speedup(t) > -margin]
     hopeless = sorted((t for t in trials if t.state is TrialState.HOPELESS), key=_log_speedup, reverse=True)
-    return [t.point for t in (hopeful[:count] or (ranked + hopeless)[:1])]
+    ordered = hopeful[:1] + _specialists(hopeful[:1], ranked, margin) + hopeful[1:]
+    chosen = [*{t.point.key: t.point for t in ordered}.values()]
+    return chosen[:count] or [t.point for t in (ranked + hopeless)[:1]]
+
+
+def _specialists(best: Sequence[Trial], trials: Sequence[Trial], margin: float) -> list[Trial]:
+    """The best Trial of each Cell that `best` is not the best of, those that gain most over it first."""
+    found = []
+    for cell, theirs in (best[0].by_cell if best else {}).items():
+        trial = max(trials, key=lambda t: t.by_cell.get(cell, -math.inf))
+        found.append((trial.by_cell.get(cell, -math.inf) - theirs, trial))
+    return [t for gain, t in sorted(found, key=lambda f: -f[0]) if gain > margin]
 
 
 def _ranked(trials: Sequence[Trial]) -> list[Trial]:

@@ -20,11 +20,12 @@ from pydantic import (
 
 from analysis.block import LATENCIES
 from results.errors import UsageError
-from results.records import IMAGE, KnobValue
+from results.records import IMAGE, KnobValue, Weights
 from results.secrets import HIDDEN, is_secret, looks_secret
 from sweeps.container import Container
 
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")]
+Weight = Annotated[float, Field(ge=0)]
 Share = Annotated[float, Field(gt=0, lt=1)]
 
 
@@ -73,7 +74,14 @@ class Workload(_Model):
         default=[], description="JSONL, ShareGPT, MT-bench or Spec-Bench files; replace the shipped prompts"
     )
     prompts_per_class: Annotated[int, Field(ge=1)] = Field(
-        default=4, description="prompts of each class in every window"
+        default=4,
+        description="prompts of each class in every window, at least; closed(n) takes 2n or more",
+    )
+    context: list[Annotated[int, Field(ge=0)]] = Field(
+        default=[0],
+        min_length=1,
+        description="prompt lengths to measure at, in tokens: each prompt is put behind other text until"
+        " it is about so long; 0 = the prompts as they are",
     )
     max_tokens: Annotated[int, Field(ge=2)] = Field(default=64, description="output tokens per request")
     lengths: Literal["fixed", "natural"] = Field(
@@ -91,11 +99,29 @@ class Workload(_Model):
         description="random words in place of prompts; every verdict is marked, since they mislead",
     )
 
+    @field_validator("context")
+    @classmethod
+    def _each_once(cls, context: list[int]) -> list[int]:
+        if len(set(context)) < len(context):
+            raise ValueError("a length is named twice: its Cells could not be told apart")
+        return context
+
     @field_validator("thinking", mode="before")
     @classmethod
     def _yaml_boolean(cls, value: object) -> object:
         """YAML reads a bare `off` as false."""
         return {False: "off", True: "on"}.get(value, value) if isinstance(value, bool) else value
+
+
+class CellWeights(_Model):
+    """How much each Cell counts in the speed-up over all; its weight is the product of these, else 1."""
+
+    classes: dict[str, Weight] = Field(default={}, description="by workload class, e.g. chat: 3")
+    paces: dict[str, Weight] = Field(default={}, description="by pace, e.g. closed(4): 2")
+    contexts: dict[int, Weight] = Field(default={}, description="by context length, e.g. 8192: 0.5")
+
+    def to_record(self) -> Weights:
+        return Weights(self.classes, self.paces, self.contexts)
 
 
 class Budget(_Model):
@@ -217,6 +243,10 @@ class Sweep(_Model):
     )
     objective: Literal["tokens_per_s", "tokens_per_joule", "ttft_p50_s", "tpot_p50_s", "end_to_end_p50_s"] = (
         Field(default="tokens_per_s", description="tokens_per_joule: of the server's GPUs")
+    )
+    weights: CellWeights = Field(
+        default=CellWeights(),
+        description="how much each class, pace and context counts; 0 = measured, but not counted",
     )
     limits: dict[str, Annotated[float, Field(gt=0)]] = Field(
         default={}, description="upper limits of the candidate, e.g. ttft_p95_s: 0.5"

@@ -4,10 +4,10 @@ import math
 from collections.abc import Mapping
 from dataclasses import replace
 
-from analysis.block import ENERGY, limit_ratios, log_speedup
+from analysis.block import ENERGY, limit_ratios, log_speedup, mean_log_speedup
 from analysis.gpu import energy_gap
 from results.reasons import Reason
-from results.records import BASELINE, ArmRun, Block, Failure, Point, Trial, TrialState
+from results.records import BASELINE, EQUAL_WEIGHTS, ArmRun, Block, Failure, Point, Trial, TrialState, Weights
 
 UNKNOWN_LIMIT = 1.0  # what the sampler is told of a limit that could not be checked: broken
 
@@ -24,7 +24,14 @@ BASELINE_TRIAL = Trial(
 
 
 def trial_of(
-    block: Block, number: int, point: Point, source: str, *, objective: str, limits: Mapping[str, float]
+    block: Block,
+    number: int,
+    point: Point,
+    source: str,
+    *,
+    objective: str,
+    limits: Mapping[str, float],
+    weights: Weights = EQUAL_WEIGHTS,
 ) -> Trial:
     """What a search Block says about a Point.
 
@@ -60,7 +67,7 @@ def trial_of(
     return replace(
         trial,
         state=TrialState.MEASURED,
-        log_speedup=sum(by_cell.values()) / len(by_cell),
+        log_speedup=mean_log_speedup(baseline, arm, objective, weights),
         by_cell=by_cell,
         limits={name: UNKNOWN_LIMIT if r is None else r for name, r in ratios.items()},
         failure=Failure(Reason.LIMIT_EXCEEDED, ", ".join(broken)) if broken else None,

@@ -79,13 +79,16 @@ def by_size(
 
 def _family(choice: Choice, form: BySize) -> list[Entry]:
     """Entries that differ in nothing but their length; those of the choice, or the best of its method."""
-    of_method = [t for t in eligible(choice.report.trials) if t.point.method == choice.point.method]
-    if choice.point.is_baseline:
-        of_method = eligible(choice.report.trials)
+    report = choice.report
+    of_method = [
+        t
+        for t in eligible(report.trials)
+        if choice.point.is_baseline or t.point.method == choice.point.method
+    ]
     groups: dict[str, list[Entry]] = {}
     for trial in of_method:
         if (found := form.entry_of(trial.point)) is not None:
-            at = figures(trial, choice.report.blocks, choice.report.objective)
+            at = figures(trial, report.blocks, report.objective, report.weights)
             groups.setdefault(found[0].key, []).append(Entry(*found, trial, at))
     if not groups:
         raise UsageError(form.why_not(choice.point.method))

@@ -84,7 +84,6 @@ def result(what: Deployable) -> str:
 def result_of(what: Deployable) -> Result:
     """The result of one exported configuration."""
     choice, verdict = what.choice, what.choice.verdict
-    by_cell = getattr(verdict, "by_cell", {})
     return Result(
         run=what.name,
         what=choice.why,
@@ -99,7 +98,7 @@ def result_of(what: Deployable) -> Result:
         objective=choice.report.objective,
         speedup=_speedup(choice.effect),
         by_class={n: s for n, e in (verdict.by_class if verdict else {}).items() if (s := _speedup(e))},
-        by_cell={n: s for n, e in by_cell.items() if (s := _speedup(e))},
+        by_cell={n: s for n, e in (verdict.by_cell if verdict else {}).items() if (s := _speedup(e))},
         cells=list(verdict.cells) if verdict else [],
         in_search=_ratio(choice.trial.log_speedup) if choice.trial else None,
         acceptance_length=verdict.acceptance_length if verdict else None,

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from analysis.concurrency import eligible, figures, nearest_sizes
 from results.reasons import Reason
-from results.records import BASELINE, Cell, Failure, Phase, Point
+from results.records import BASELINE, Cell, Failure, Phase, Point, Weights
 from tests.records import arm, block, trial
 
 POINT = Point("m", {"k": 3})
@@ -29,6 +29,22 @@ def test_the_mean_over_the_cells_of_a_pace() -> None:
         4: round(log(2), 9),
     }
     assert not any(f.confirmed for f in found.values())
+
+
+def test_cells_count_by_their_weights_and_each_pace_for_itself() -> None:
+    search = block(1, Phase.SEARCH, [BASE, arm(POINT, {ONE: 200.0, FOUR: 100.0, CHAT: 400.0})])
+    weights = Weights(classes={"chat": 3.0}, paces={"closed(1)": 0.0})
+    found = figures(trial(1, POINT, 0.1), [search], weights=weights)
+    assert found[1].log_speedup == pytest.approx(log(2))
+    assert found[4].log_speedup == pytest.approx(log(4) * 3 / 4)
+
+
+def test_context_lengths_are_cells_of_one_pace() -> None:
+    long = Cell("code", "closed(1)", 8192)
+    search = block(
+        1, Phase.SEARCH, [arm(BASELINE, {ONE: 100.0, long: 100.0}), arm(POINT, {ONE: 200.0, long: 50.0})]
+    )
+    assert figures(trial(1, POINT, 0.1), [search])[1].log_speedup == pytest.approx(0.0)
 
 
 def test_the_confirmation_counts_before_the_search() -> None:

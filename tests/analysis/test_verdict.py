@@ -9,6 +9,7 @@ from results.records import (
     Acceptance,
     AcceptanceState,
     Block,
+    Cell,
     Effect,
     Failure,
     OutputCheck,
@@ -17,6 +18,7 @@ from results.records import (
     SpecCounters,
     Verdict,
     VerdictKind,
+    Weights,
 )
 from tests.analysis.build import CHAT, CODE, FAST, SLOW, arm, block
 
@@ -276,3 +278,23 @@ def test_measurements_of_both_arms_may_come_in_any_order() -> None:
         )
     (found,) = conclude(blocks, [FAST])
     assert found.effect is not None and found.effect.log_ratio == pytest.approx(0.2)
+
+
+def test_cells_count_by_their_weights() -> None:
+    split = [block(n, (FAST, {CHAT: -0.06 + w, CODE: 0.30 + w})) for n, w in enumerate(WOBBLE[:4])]
+    even = conclude(split, [FAST])[0]
+    assert even.effect is not None and even.effect.log_ratio == pytest.approx(0.12)
+    weighted = conclude(split, [FAST], weights=Weights(classes={"chat": 3}))[0]
+    assert weighted.effect is not None and weighted.effect.log_ratio == pytest.approx((3 * -0.06 + 0.30) / 4)
+    alone = conclude(split, [FAST], weights=Weights(classes={"code": 0}))[0]
+    assert alone.kind is VerdictKind.WORSE
+    assert {c: e.log_ratio for c, e in alone.by_cell.items()} == pytest.approx(
+        {CHAT.label: -0.06, CODE.label: 0.30}
+    )
+
+
+def test_the_weight_of_a_cell_is_the_product_of_its_parts() -> None:
+    weights = Weights({"chat": 3}, {"closed(1)": 0.5}, {0: 2, 1024: 4})
+    assert weights.of(CHAT) == 3
+    assert weights.of(Cell("chat", "closed(1)", 1024)) == 6
+    assert weights.of(Cell("code", "closed(8)", 512)) == 1

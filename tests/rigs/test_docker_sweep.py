@@ -184,7 +184,7 @@ def test_a_paused_server_hangs(image: str, tmp_path: Path) -> None:
     folder = RunFolder(tmp_path / "run")
     folder.create()
     setup = prepare(sweep).setup(folder)
-    window = next(iter(setup.windows(Phase.SEARCH)))
+    window = setup.windows[Phase.SEARCH][0]
     with up(setup, BASELINE, "server") as arm:
         assert arm.failure is None
         timer = threading.Timer(1.0, containers_of(folder.path)[0].pause)
@@ -274,7 +274,7 @@ def test_sglang_serves_in_a_container(image: str, tmp_path: Path) -> None:
     setup = plan.setup(folder)
     assert "could not resolve" not in " ".join(plan.engine.notes(plan.served))
     assert point.key in plan.space.points
-    window = next(iter(setup.windows(Phase.SEARCH)))
+    window = setup.windows[Phase.SEARCH][0]
     with up(setup, point, "server") as arm:
         assert arm.failure is None, arm.failure
         assert arm.endpoint is not None

@@ -9,7 +9,7 @@ import random
 from collections.abc import Sequence
 
 from results.reasons import Reason
-from results.records import BASELINE, Block, Failure, Phase, Point, Verdict, VerdictKind
+from results.records import BASELINE, EQUAL_WEIGHTS, Block, Failure, Phase, Point, Verdict, VerdictKind
 from sweeps.confirm import Rules, confirm
 from tests.records import CELL, arm, block
 
@@ -20,6 +20,7 @@ RULES = Rules(
     alpha=0.05,
     same_margin=math.log(1.02),
     limits={},
+    weights=EQUAL_WEIGHTS,
 )
 
 
@@ -113,7 +114,7 @@ def test_an_invalid_block_is_not_counted() -> None:
 
 
 def test_a_finalist_that_breaks_a_limit_cannot_win() -> None:
-    rules = Rules(**{**RULES, "limits": {"ttft_p95_s": 0.001}})  # every record of these tests has 0.02
+    rules: Rules = {**RULES, "limits": {"ttft_p95_s": 0.001}}  # every record of these tests has 0.02
     verdicts = confirm(SimulatedServers(1, {p.key: 0.3 for p in POINTS}, 0.01), POINTS, [], rules)
     assert {v.kind for v in verdicts} == {VerdictKind.INVALID}
     assert "LIMIT_EXCEEDED: ttft_p95_s is 0.02 s, the limit 0.001 s" in verdicts[0].why

@@ -1,7 +1,9 @@
 """The search never pays twice, learns where failures are, and goes on from the records alone."""
 
 import math
+from collections.abc import Mapping
 from pathlib import Path
+from statistics import fmean
 
 import optuna
 import pytest
@@ -9,7 +11,7 @@ from optuna.storages import JournalStorage
 from optuna.storages.journal import JournalFileBackend
 
 from results.reasons import Reason
-from results.records import BASELINE, Failure, Point, Trial
+from results.records import BASELINE, Failure, Point, Trial, TrialState
 from sweeps.space import Space, build_space
 from sweeps.study import NEIGHBOUR, SAMPLER, START, Search, best_of, finalists
 from sweeps.sweep import KnobSpec
@@ -173,3 +175,19 @@ def test_ranking() -> None:
     slow = [trial(1, points[0], -0.5), trial(2, points[1], -0.3)]
     assert finalists(slow, 3, 0.02) == [points[1]]
     assert finalists([trial(0, BASELINE, 0.0)], 3, 0.02) == []
+
+
+def test_the_best_of_a_cell_is_a_finalist_too() -> None:
+    def measured(number: int, name: str, by_cell: Mapping[str, float]) -> Trial:
+        value = fmean(by_cell.values())
+        return Trial(number, Point(name), "start", TrialState.MEASURED, value, by_cell, (number,))
+
+    all_round = measured(1, "all-round", {"a": 0.2, "b": 0.2})
+    second = measured(2, "second", {"a": 0.19, "b": 0.19})
+    third = measured(3, "third", {"a": 0.18, "b": 0.18})
+    specialist = measured(4, "specialist", {"a": 0.5, "b": -0.6})
+    trials = [third, specialist, second, all_round]
+    assert finalists(trials, 3, 0.02) == [all_round.point, specialist.point, second.point]
+    assert finalists(trials, 1, 0.02) == [all_round.point]
+    slightly = measured(5, "slightly", {"a": 0.21, "b": 0.1})  # within the margin of the best there
+    assert finalists([slightly, second, all_round], 2, 0.02) == [all_round.point, second.point]
