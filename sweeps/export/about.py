@@ -27,7 +27,8 @@ def _lines(choice: Choice) -> Iterator[str]:
             for name, e in sorted(choice.verdict.by_class.items())
         ]
         yield f"By class: {', '.join(by_class)}" if by_class else ""
-        yield f"Holds for {', '.join(choice.verdict.cells)}. Nothing is claimed beyond."
+        verb = "Holds for" if choice.is_confirmed else "Measured in"
+        yield f"{verb} {', '.join(choice.verdict.cells)}. Nothing is claimed beyond."
     yield f"Measured with {', '.join(f'{k} {v}' for k, v in measured_with(choice).items())}."
     yield f"Exported by tuner {version('tuner')}."
 
