@@ -272,6 +272,52 @@ def report(
 
 
 @app.command()
+def export(
+    run: RunArgument,
+    form: Annotated[
+        str,
+        typer.Option(
+            "--as",
+            metavar="FORM",
+            help="command, env, compose, kubernetes or json; of SGLang also sglang-adaptive, of vLLM"
+            " vllm-schedule.",
+        ),
+    ] = "command",
+    output: Annotated[Path, typer.Option("--output", "-o", help="File to write; - for the terminal.")] = Path(
+        "-"
+    ),
+    point: Annotated[
+        str | None, typer.Option(help="Another measured configuration by its label, or a side: A, B.")
+    ] = None,
+    trial: Annotated[int | None, typer.Option(help="The same by the number of its trial.")] = None,
+    host: Annotated[str | None, typer.Option(help="Address to listen on; default 127.0.0.1.")] = None,
+    port: Annotated[
+        int | None, typer.Option(min=1, max=65535, help="Port; default the engine's usual one.")
+    ] = None,
+) -> None:
+    """Print what a run found, ready to deploy: the winner, or the baseline if nothing beats it."""
+    from results.store import RunFolder
+    from sweeps.export.export import export as exported
+
+    file = None if output == Path("-") else output
+    found = exported(RunFolder(run), form, point=point, trial=trial, host=host, port=port, file=file)
+    if file is None:
+        typer.echo(found.text, nl=False)
+    else:
+        _write(file, found.text)
+    for note in found.notes:
+        _tell(note)
+
+
+def _write(file: Path, text: str) -> None:
+    try:
+        file.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise UsageError(f"cannot write {file}: {error.strerror}") from error
+    _say(f"Wrote {file}")
+
+
+@app.command()
 def reap(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="A run folder, or a folder of runs.")] = Path(
         "runs"

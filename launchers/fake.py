@@ -7,6 +7,7 @@ other part of the tool is the real one. Tokens are words; a prompt always gets t
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
+from launchers.engines.deploy import Argv, Deployment
 from launchers.engines.engine import Knob, ReadBack, Recount, Served, SlotDrafts
 from launchers.engines.http import ask, get_json, is_ok
 from launchers.engines.prometheus import fetch_samples, total
@@ -25,6 +26,13 @@ METHODS: Mapping[str, tuple[Knob, ...]] = {
     ),
 }
 CONTEXT_TOKENS = 4096
+
+
+def _on_port(argv: Argv, host: str, port: int) -> Argv:
+    return (*argv[:-1], str(port))
+
+
+DEPLOYMENT = Deployment(8080, lambda argv: [], address=_on_port, in_image=lambda argv: argv)
 
 
 class FakeEngine:

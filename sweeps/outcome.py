@@ -1,6 +1,5 @@
 """What a run folder says now: the same for a run that is finished, going on, or was killed."""
 
-import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -9,12 +8,11 @@ import msgspec
 from analysis.report_input import Comparison, ReportInput, Side
 from analysis.sides import sentence
 from analysis.verdict import Answer, AnswerKind, answer, breaks_limit, conclude, percent
-from launchers.engines import is_container
 from results.errors import UsageError
 from results.records import BASELINE, Block, Phase, Point, Trial, Verdict, VerdictKind
-from results.secrets import HIDDEN, hides
 from results.store import RunFolder
 from sweeps.confirm import finalists_of, open_points, rules_of
+from sweeps.export.server import recorded
 from sweeps.loads import found_loads
 from sweeps.study import best_of
 from sweeps.sweep import Sweep, parse_sweep
@@ -107,7 +105,7 @@ def _read_comparison(
                 ],
             )
         ),
-        command=_command_of(faster.point, _sweep_of(told, faster.name), blocks) if faster else "",
+        command=_command_of(faster.point, sweep_of_side(told, faster.name), blocks) if faster else "",
         environment=folder.read_json("environment.json"),
         sweep_yaml="\n".join(f"# {side['name']}: {side['given']}\n{side['sweep']}" for side in told["sides"]),
         calibration=sessions[-1]["calibration"] if sessions else {},
@@ -122,7 +120,7 @@ def _read_comparison(
     return report, 0 if is_limit else VERDICT_CODES[kind]
 
 
-def _sweep_of(told: Mapping[str, Any], name: str) -> Sweep:
+def sweep_of_side(told: Mapping[str, Any], name: str) -> Sweep:
     yaml = next(side["sweep"] for side in told["sides"] if side["name"] == name)
     return parse_sweep(yaml, where=f"{SIDES_FILE}, {name}")
 
@@ -168,22 +166,8 @@ def _command(found: Answer, sweep: Sweep, blocks: Sequence[Block]) -> str:
 
 def _command_of(point: Point, sweep: Sweep, blocks: Sequence[Block]) -> str:
     """A server as it was last started; "" if somebody else runs it."""
-    if sweep.launcher == "attach":
-        return ""
-    argv = next((arm.argv for b in reversed(blocks) if (arm := b.arm(point))), ())
-    if is_container(argv):
-        return shlex.join(argv)  # with its variables
-    given = {name: value for name, value in {**sweep.env, **point.variables}.items() if value is not None}
-    variables = [
-        f'{name}="${name}"' if _hides(name, value) else f"{name}={shlex.quote(value)}"
-        for name, value in given.items()
-    ]
-    return " ".join([*variables, shlex.join(argv)]) if argv else ""
-
-
-def _hides(name: str, value: str) -> bool:
-    """Also of a value that was hidden when the sweep was written down."""
-    return value == HIDDEN or hides(name, value)
+    server = recorded(point, sweep, blocks)
+    return server.one_line if server else ""
 
 
 def _phases_s(blocks: Sequence[Block], sessions: Sequence[Mapping[str, float | None]]) -> dict[str, float]:
@@ -200,7 +184,7 @@ def _phases_s(blocks: Sequence[Block], sessions: Sequence[Mapping[str, float | N
     }
     begins = [float(s["began_at"] or 0) for s in sessions]
     wall = 0.0
-    for session, began, next_began in zip(sessions, begins, [*begins[1:], float("inf")], strict=True):
+    for session, began, next_began in zip(sessions, begins, [*begins[1:], float("inf")], strict=False):
         last_block = max((b.ended_at for b in blocks if began <= b.started_at < next_began), default=began)
         wall += float(session["ended_at"] or last_block) - began
     return {**spent, "the tool itself": max(0.0, wall - sum(spent.values()))}

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from launchers.containers.command import DOCKER, PODMAN
 from launchers.containers.images import Images
+from launchers.engines.deploy import Deployment
 from launchers.engines.engine import Engine, Served
 from launchers.launcher import Launch, Launcher
 from launchers.place import Places, on_this_machine
@@ -60,6 +61,20 @@ def launcher_for(engine: Engine, run_dir: Path, places: Places = on_this_machine
     from launchers.process import ProcessLauncher
 
     return ProcessLauncher(run_dir)
+
+
+def deployment_of(name: str) -> Deployment:
+    """How servers of the engine that a sweep file names are deployed; nothing of it need be installed."""
+    match name:
+        case "fake":
+            from launchers.fake import DEPLOYMENT
+        case "sglang":
+            from launchers.engines.sglang.deploy import DEPLOYMENT
+        case "vllm":
+            from launchers.engines.vllm.deploy import DEPLOYMENT
+        case _:
+            from launchers.engines.llamacpp.deploy import DEPLOYMENT
+    return DEPLOYMENT
 
 
 def launch_of(engine: Engine, served: Served, point: Point, port: int, log_path: Path) -> Launch:
