@@ -11,7 +11,7 @@ which it was launched, an operation's that of the marks around it.
 """
 
 from bisect import bisect_right
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Any, NamedTuple
@@ -121,7 +121,7 @@ def _of_cpu(found: Recording, thread: Thread | None, steps: Sequence[Step]) -> T
     operations = found.operations[thread]
     if not steps:
         stretches = [(min(operations.starts), max(operations.ends))]
-    spent: Counter[Label] = Counter()
+    spent: dict[Label, float] = defaultdict(float)
     pieces = _pieces(found, operations, found.marks.get(thread, Spans()))
     for start, end, label in _clipped(pieces, stretches):
         spent[label] += end - start
@@ -256,11 +256,12 @@ def _parts(
     return parts
 
 
-def _shared_out(parts: Sequence[tuple[float, float, Label]]) -> tuple[Counter[Label], float]:
+def _shared_out(parts: Sequence[tuple[float, float, Label]]) -> tuple[dict[Label, float], float]:
     """Time of each label with every moment counted once; and of exchange that hid behind computing."""
     edges = [(start, 1, label) for start, _, label in parts] + [(end, -1, label) for _, end, label in parts]
     edges.sort(key=lambda edge: edge[0])
-    spent, active = Counter[Label](), Counter[Label]()
+    spent: dict[Label, float] = defaultdict(float)
+    active = Counter[Label]()
     hidden = at = 0.0
     for time, change, label in edges:
         if active and time > at:
@@ -295,7 +296,7 @@ def _summary(
 ) -> TraceSummary:
     if not stretches:
         raise TraceDamaged(f"of its {len(steps)} steps no two decode in a row")
-    work_s, stages_s, others = Counter[str](), Counter[str](), Counter[str]()
+    work_s, stages_s, others = (defaultdict[str, float](float) for _ in range(3))
     for label, microseconds in spent.items():
         work, seconds = label.work or Work.HOST, microseconds * _MICROSECOND_S
         work_s[work.value] += seconds
@@ -305,12 +306,13 @@ def _summary(
     return TraceSummary(
         device=device,
         steps=count,
+        decodes=sum(step.decodes for step in steps),
         prefills=sum(not step.decodes for step in steps),
         wall_s=sum(end - start for start, end in stretches) * _MICROSECOND_S,
         work_s=dict(work_s),
         stages_s=dict(stages_s),
         hidden_s=hidden * _MICROSECOND_S,
-        others_s=dict(others.most_common(LARGEST_OTHERS)),
+        others_s=dict(sorted(others.items(), key=lambda item: -item[1])[:LARGEST_OTHERS]),
     )
 
 

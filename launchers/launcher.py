@@ -16,8 +16,8 @@ class Launch:
     log_path: Path
     env: Mapping[str, str | None] = field(default_factory=dict)  # set for the server; None = taken away
     reads: tuple[Path, ...] = ()  # files and folders of this machine that it must see
-    writes: tuple[Path, ...] = ()  # folders of this machine that it may write into
     image: str | None = None  # of a container, in place of the launcher's own
+    writes: tuple[Path, ...] = ()  # folders of this machine that it may write into
 
 
 class Endpoint(Protocol):

@@ -36,7 +36,8 @@ class TraceSummary:
 
     device: str  # "gpu" or "cpu"
     steps: int  # decode steps that another one follows; 0 = none is marked, and the whole trace is summed
-    prefills: int  # steps that were left out, since they held a prefill
+    decodes: int  # all that decode alone
+    prefills: int  # all others
     wall_s: float
     work_s: Mapping[str, float]  # by Work
     stages_s: Mapping[str, float]  # by Stage
