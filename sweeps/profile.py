@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import yaml
 
-from results.errors import LaunchFailed, MeasurementInvalid, UsageError
+from results.errors import MeasurementInvalid, UsageError
 from results.profile import Profile
 from results.records import BASELINE, Phase, Point
 from results.secrets import HIDDEN
@@ -56,7 +56,7 @@ def profile_run(
 ) -> Sequence[Profile]:
     """Trace the baseline and a Point (the run's best, unless one is named) at one Cell (or its first).
 
-    Raises UsageError, and the last failure if no server could be traced.
+    Raises UsageError, and MeasurementInvalid if no server could be traced.
     """
     check_traceable(plan, folder)
     window = window_of(plan.setup(folder), cell)
@@ -142,9 +142,10 @@ def _profiled(
     look: Look,
     observer: Observer,
     stopped: Callable[[], bool],
-) -> tuple[list[Profile], LaunchFailed | MeasurementInvalid | None]:
+) -> tuple[list[Profile], MeasurementInvalid | None]:
     """The Profiles, each in the run folder as soon as it is there, and the last failure."""
-    found, failure = [], None
+    found: list[Profile] = []
+    failure: MeasurementInvalid | None = None
     for name, point in arms.items():
         if stopped():
             break
@@ -152,7 +153,7 @@ def _profiled(
         try:
             found.append(profile_arm(setup, name, point, window, look))
             setup.folder.add_profile(found[-1])
-        except (LaunchFailed, MeasurementInvalid) as error:
+        except MeasurementInvalid as error:
             failure = error
             _note(setup.folder, observer, f"No profile of {name} ({point.label}): {error}")
     return found, failure

@@ -52,7 +52,7 @@ class _Loads:
 def profile_arm(setup: Setup, name: str, point: Point, window: Window, look: Look) -> Profile:
     """Start a server of a Point, trace it, end it. Its trace is kept in the run folder.
 
-    Raises LaunchFailed or MeasurementInvalid; UsageError if this engine cannot be traced.
+    Raises MeasurementInvalid, also for a server that does not start; UsageError if it cannot be traced.
     """
     began_at = time.time()
     with _folder_to_write(setup) as folder:
