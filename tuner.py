@@ -164,49 +164,6 @@ def _profiling(plan: "Plan", folder: "RunFolder") -> "Afterwards":
 
 
 @app.command()
-def profile(
-    what: Annotated[
-        Path, typer.Argument(metavar="RUN|SWEEP", help="A run folder, or the sweep file of servers to trace.")
-    ],
-    overrides: Overrides = None,
-    run: Annotated[
-        Path | None, typer.Option(help="With a sweep file: the run folder; default runs/NAME.")
-    ] = None,
-    point: Annotated[
-        str, typer.Option(help="What to trace beside the baseline, e.g. 'EAGLE3 num_steps=3 topk=1'.")
-    ] = "",
-    cell: Annotated[str, typer.Option(help="The Cell to trace under, or its class; default the first.")] = "",
-    seconds: Annotated[float, typer.Option(min=0.1, help="Longest time to trace.")] = 10.0,
-    stacks: Annotated[
-        bool, typer.Option("--stacks", help="Trace the functions of Python too: larger and slower.")
-    ] = False,
-) -> None:
-    """Trace the baseline and the best of a run for a moment: where does the time of a step go?
-
-    The traces are kept for Perfetto. Nothing is measured meanwhile, and no verdict changes.
-    """
-    from analysis.report import html
-    from analysis.terminal import profile_lines
-    from results.store import RunFolder
-    from sweeps.outcome import read_run
-    from sweeps.prepare import prepare
-    from sweeps.profile import Look, profile_run, sweep_of_run
-    from sweeps.sweep import load_sweep
-
-    sweep = sweep_of_run(RunFolder(what)) if what.is_dir() else load_sweep(what, overrides or ())
-    plan = prepare(sweep, told=_tell)
-    folder = RunFolder(what if what.is_dir() else run or Path("runs") / plan.sweep.name)
-    with _stop_on_signal() as stopped, _progress() as observer:
-        profile_run(plan, folder, observer, stopped, Look(seconds, stacks), point=point, cell=cell)
-    report, _ = read_run(folder)
-    _print(*profile_lines(report.profiles))
-    folder.write_text("report.html", html(report))
-    _say(f"Report: {folder.report_file}")
-    if stopped():
-        raise typer.Exit(INTERRUPTED)
-
-
-@app.command()
 def compare(
     sides: Annotated[
         list[str],
@@ -240,6 +197,49 @@ def compare(
         run_comparison(compared, folder, observer, stopped)
     code = _conclude(folder)
     raise typer.Exit(INTERRUPTED if stopped() else code)
+
+
+@app.command()
+def profile(
+    what: Annotated[
+        Path, typer.Argument(metavar="RUN|SWEEP", help="A run folder, or the sweep file of servers to trace.")
+    ],
+    overrides: Overrides = None,
+    run: Annotated[
+        Path | None, typer.Option(help="With a sweep file: the run folder; default runs/NAME.")
+    ] = None,
+    point: Annotated[
+        str, typer.Option(help="What to trace beside the baseline, e.g. 'EAGLE3 num_steps=3 topk=1'.")
+    ] = "",
+    cell: Annotated[str, typer.Option(help="The Cell to trace under, or its class; default the first.")] = "",
+    seconds: Annotated[float, typer.Option(min=0.1, help="Longest time to trace.")] = 10.0,
+    stacks: Annotated[
+        bool, typer.Option("--stacks", help="Trace the functions of Python too: larger and slower.")
+    ] = False,
+) -> None:
+    """Trace the baseline and the best of a run for a moment: where the time of a step goes.
+
+    The traces are kept for Perfetto. Nothing is measured meanwhile, and no verdict changes.
+    """
+    from analysis.report import html
+    from analysis.terminal import profile_lines
+    from results.store import RunFolder
+    from sweeps.outcome import read_run
+    from sweeps.prepare import prepare
+    from sweeps.profile import Look, profile_run, sweep_of_run
+    from sweeps.sweep import load_sweep
+
+    sweep = sweep_of_run(RunFolder(what)) if what.is_dir() else load_sweep(what, overrides or ())
+    plan = prepare(sweep, told=_tell)
+    folder = RunFolder(what if what.is_dir() else run or Path("runs") / plan.sweep.name)
+    with _stop_on_signal() as stopped, _progress() as observer:
+        profile_run(plan, folder, observer, stopped, Look(seconds, stacks), point=point, cell=cell)
+    report, _ = read_run(folder)
+    _print(*profile_lines(report.profiles))
+    folder.write_text("report.html", html(report))
+    _say(f"Report: {folder.report_file}")
+    if stopped():
+        raise typer.Exit(INTERRUPTED)
 
 
 def _conclude(folder: "RunFolder") -> int:

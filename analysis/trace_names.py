@@ -51,6 +51,7 @@ def work_of_kernel(name: str) -> Work:
     return next((work for work, pattern in _COMPILED_KERNELS if pattern.search(name)), Work.OTHER)
 
 
+@cache
 def work_of_operation(name: str) -> Work:
     """Of a torch operation on a CPU, by its own name: what calls it may know better."""
     return next((work for work, pattern in _COMPILED_OPERATIONS if pattern.search(name)), Work.OTHER)

@@ -72,12 +72,3 @@ def check_kept(file: Path) -> None:
     found = json.loads(gzip.decompress(file.read_bytes()))
     assert len(found["traceEvents"]) > 1000
     assert [*file.parent.glob("writing-*")] == []
-
-
-def test_lookups_are_marked_by_vllm(tmp_path: Path) -> None:
-    point = "ngram num_speculative_tokens=4 prompt_lookup_min=2 prompt_lookup_max=4"
-    kept, code = profiled("vllm", tmp_path, "--point", point, "--seconds", "60")
-    assert code == 0
-    _, ngram = kept.profiles()
-    check(ngram)
-    assert 0 < ngram.trace.share(Stage.DRAFT) < 0.3
