@@ -32,8 +32,8 @@ def profile_tables(profiles: Sequence[Profile]) -> Sequence[Table]:
     if pair is None:
         return ()
     return (
-        _shares(pair, "profile-stages", "A step, by stage", Stage),
-        _shares(pair, "profile-work", "A step, by kind of work", Work),
+        _shares(pair, "profile-stages", "A step in ms, by stage", Stage),
+        _shares(pair, "profile-work", "A step in ms, by kind of work", Work),
         _steps(pair),
     )
 
@@ -41,7 +41,7 @@ def profile_tables(profiles: Sequence[Profile]) -> Sequence[Table]:
 def _shares(pair: Pair, id: str, title: str, parts: Iterable[Work | Stage]) -> Table:
     """Rows without any time are left out."""
     shown = [part for part in parts if any(p.trace.share(part) > 0 for p in pair.shown)]
-    names = [name for p in pair.shown for name in (f"{p.arm} ms/step", "share", "ms/token")]
+    names = [name for p in pair.shown for name in (f"{p.arm} ms", "share", "a token")]
     rows = [
         (Entry(_name(part)), *(entry for p in pair.shown for entry in _entries(p, part))) for part in shown
     ]

@@ -144,8 +144,8 @@ def test_nothing_to_beware_of() -> None:
 def test_both_servers_side_by_side_per_step_and_per_token() -> None:
     stages, work, steps = profile_tables([PLAIN, profile("winner", {"attention": 10}, {"draft": 20})])
     assert stages.columns == (
-        *("Stage", "baseline ms/step", "share", "ms/token"),
-        *("winner ms/step", "share", "ms/token"),
+        *("Stage", "baseline ms", "share", "a token"),
+        *("winner ms", "share", "a token"),
     )
     texts = {row[0].text: [e.text.replace("\N{NO-BREAK SPACE}", " ") for e in row[1:]] for row in stages.rows}
     assert texts["draft"] == ["0", "0 %", "0", "2", "20 %", "0.8"]
@@ -168,7 +168,7 @@ def test_every_form_of_the_report_shows_it() -> None:
     page, text = report.html(run), report.markdown(run)
     assert '<section id="profile">' in page and 'href="#profile"' in page
     assert "drafting takes" in page
-    assert "A step, by stage" in text and "| draft |" in text
+    assert "A step in ms, by stage" in text and "| draft |" in text
     assert '"tokens_per_step": 2.5' in report.as_json(run)
     assert '<section id="profile">' not in report.html(ReportInput(name="r"))
 
@@ -180,7 +180,7 @@ def test_in_a_terminal(lines: object) -> None:
     for renderable in lines([PLAIN, profile("winner", {}, {"draft": 35})]):  # type: ignore[operator]
         console.print(renderable)
     shown = written.getvalue()
-    assert "drafting takes" in shown and "A step, by kind of work" in shown
+    assert "drafting takes" in shown and "A step in ms, by kind of work" in shown
     assert "traces/winner.trace.json.gz" in shown
     assert max(map(len, shown.splitlines())) <= 100
     assert [*profile_lines([])] == []

@@ -49,7 +49,7 @@ def test_a_draft_model_s_step_is_taken_apart(
     assert bool(baseline.step_times_s) is (engine == "sglang")  # vLLM keeps none
     printed = " ".join(capsys.readouterr().out.split())
     assert "A step of point takes" in printed
-    assert "baseline ms/step share ms/token point ms/step share ms/token" in printed
+    assert "baseline ms share a token point ms share a token" in printed
     assert '<section id="profile">' in kept.report_file.read_text()
 
 
