@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from results.store import RunFolder
     from sweeps.observer import Observer
     from sweeps.prepare import Plan
+    from sweeps.run import Afterwards
     from sweeps.sides import Comparison
 
 USAGE, INVALID, INTERRUPTED = 2, 5, 130
@@ -125,6 +126,9 @@ def sweep(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Show what would be done, start nothing.")
     ] = False,
+    profile: Annotated[
+        bool, typer.Option("--profile", help="Afterwards trace baseline and winner, see `tuner profile`.")
+    ] = False,
 ) -> None:
     """Search for a configuration that beats the baseline, confirm it, write a report.
 
@@ -137,15 +141,26 @@ def sweep(
 
     plan = prepare(load_sweep(file, overrides or ()), planning=dry_run, told=_tell)
     folder = RunFolder(run or Path("runs") / plan.sweep.name)
+    afterwards = _profiling(plan, folder) if profile else None
     if dry_run:
         _print(*_dry_run_lines(plan))
         return
     from sweeps.run import run_sweep
 
     with _stop_on_signal() as stopped, _progress() as observer:
-        run_sweep(plan, folder, observer, stopped)
+        run_sweep(plan, folder, observer, stopped, afterwards)
     code = _conclude(folder)
     raise typer.Exit(INTERRUPTED if stopped() else code)
+
+
+def _profiling(plan: "Plan", folder: "RunFolder") -> "Afterwards":
+    """What `--profile` does after a sweep. Raises UsageError if this engine cannot be traced."""
+    from functools import partial
+
+    from sweeps.profile import Look, check_traceable, profile_best
+
+    check_traceable(plan, folder)
+    return partial(profile_best, plan, folder, look=Look())
 
 
 @app.command()
@@ -186,9 +201,11 @@ def compare(
 
 @app.command()
 def capacity(
-    file: SweepFile,
+    what: Annotated[Path, typer.Argument(metavar="RUN|SWEEP", help="A run folder, or its sweep file.")],
     overrides: Overrides = None,
-    run: Annotated[Path | None, typer.Option(help="Run folder of the sweep; default runs/NAME.")] = None,
+    run: Annotated[
+        Path | None, typer.Option(help="With a sweep file: the run folder; default runs/NAME.")
+    ] = None,
     pace: Annotated[
         str, typer.Option(help="closed: requests in flight; poisson: requests per second.")
     ] = "closed",
@@ -208,12 +225,13 @@ def capacity(
     from results.store import RunFolder
     from sweeps.capacity import capacity_points, run_capacity
     from sweeps.loads import question
-    from sweeps.outcome import read_run
+    from sweeps.outcome import read_run, sweep_of_run
     from sweeps.prepare import prepare
     from sweeps.sweep import load_sweep
 
-    plan = prepare(load_sweep(file, overrides or ()), told=_tell)
-    folder = RunFolder(run or Path("runs") / plan.sweep.name)
+    sweep = sweep_of_run(RunFolder(what)) if what.is_dir() else load_sweep(what, overrides or ())
+    plan = prepare(sweep, told=_tell)
+    folder = RunFolder(what if what.is_dir() else run or Path("runs") / plan.sweep.name)
     asked = question(pace, low, high, limit or (), plan.sweep.limits)
     points = capacity_points(read_run(folder)[0])
     with _stop_on_signal() as stopped, _progress() as observer:
@@ -221,6 +239,49 @@ def capacity(
     for one in found:
         _say(sentence(one))
     raise typer.Exit(INTERRUPTED if stopped() else 0)
+
+
+@app.command()
+def profile(
+    what: Annotated[
+        Path, typer.Argument(metavar="RUN|SWEEP", help="A run folder, or the sweep file of servers to trace.")
+    ],
+    overrides: Overrides = None,
+    run: Annotated[
+        Path | None, typer.Option(help="With a sweep file: the run folder; default runs/NAME.")
+    ] = None,
+    point: Annotated[
+        str, typer.Option(help="What to trace beside the baseline, e.g. 'EAGLE3 num_steps=3 topk=1'.")
+    ] = "",
+    cell: Annotated[str, typer.Option(help="The Cell to trace under, or its class; default the first.")] = "",
+    seconds: Annotated[float, typer.Option(min=0.1, help="Longest time to trace.")] = 10.0,
+    stacks: Annotated[
+        bool, typer.Option("--stacks", help="Trace the functions of Python too: larger and slower.")
+    ] = False,
+) -> None:
+    """Trace the baseline and the best of a run for a moment: where the time of a step goes.
+
+    The traces are kept for Perfetto. Nothing is measured meanwhile, and no verdict changes.
+    """
+    from analysis.report import html
+    from analysis.terminal import profile_lines
+    from results.store import RunFolder
+    from sweeps.outcome import read_run, sweep_of_run
+    from sweeps.prepare import prepare
+    from sweeps.profile import Look, profile_run
+    from sweeps.sweep import load_sweep
+
+    sweep = sweep_of_run(RunFolder(what)) if what.is_dir() else load_sweep(what, overrides or ())
+    plan = prepare(sweep, told=_tell)
+    folder = RunFolder(what if what.is_dir() else run or Path("runs") / plan.sweep.name)
+    with _stop_on_signal() as stopped, _progress() as observer:
+        profile_run(plan, folder, observer, stopped, Look(seconds, stacks), point=point, cell=cell)
+    report, _ = read_run(folder)
+    _print(*profile_lines(report.profiles))
+    folder.write_text("report.html", html(report))
+    _say(f"Report: {folder.report_file}")
+    if stopped():
+        raise typer.Exit(INTERRUPTED)
 
 
 def _conclude(folder: "RunFolder") -> int:

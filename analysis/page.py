@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from analysis import capacity, findings, hardware, sides, tables, variables, words
+from analysis import capacity, findings, hardware, profile_section, sides, tables, variables, words
 from analysis.answer import Answer, answer, command_title
 from analysis.markup import Scale, block, command, figure, folded, pair, paragraph, section, table, text
 from analysis.plots import Figure, figures
@@ -26,6 +26,7 @@ _LINKS = {
     "search": "Search",
     "acceptance": "Acceptance",
     "hardware": "Hardware",
+    "profile": "Profile",
     "failed": "Failures",
     "every-trial": "Trials",
     "run": "Run",
@@ -151,6 +152,7 @@ def _sections(report: ReportInput, drawn: dict[str, Figure]) -> list[str]:
         ),
         _acceptance(report, drawn),
         _hardware(report),
+        profile_section.profile_section(report.profiles),
         section("settings", "Settings in effect", table(tables.settings(report), titled=False)),
         section("variables", variables.TITLE, table(variables.variables(report), titled=False)),
         _failures(report),

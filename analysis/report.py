@@ -7,6 +7,7 @@ import csv as csv_format
 import io
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 
 from analysis import findings, hardware, noise, sides, tables, words
 from analysis.answer import answer
@@ -105,6 +106,7 @@ def as_json(report: ReportInput) -> str:
         "missing": findings.missing(report),
         "phases_s": dict(report.phases_s),
         "hardware": hardware.figures(report),
+        "profiles": [asdict(profile) for profile in report.profiles],
         "calibration": dict(tables.flat(report.calibration)),
         "environment": dict(tables.flat(report.environment)),
     }

@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from results.profile import Profile
 from results.records import EQUAL_WEIGHTS, Block, Point, Trial, Verdict, Weights
 
 
@@ -62,6 +63,7 @@ class ReportInput:
     phases_s: Mapping[str, float] = field(default_factory=dict)  # phase -> seconds spent in it
     finished: bool = False  # nothing more would be measured, whatever came of it
     highest_loads: Sequence[HighestLoad] = ()
+    profiles: Sequence[Profile] = ()  # traces of servers, in the order they were taken
     comparison: Comparison | None = None  # of two configurations, in place of a search
 
     @property

@@ -12,9 +12,14 @@ from analysis import sides
 from analysis.answer import Answer, Tone, answer, command_title
 from analysis.findings import best_verdict, failed, missing, reason_of, search_estimate
 from analysis.hardware import in_short
+from analysis.profile_findings import cautions, latest
+from analysis.profile_findings import headline as profile_headline
+from analysis.profile_findings import in_short as profile_in_short
+from analysis.profile_section import profile_tables
 from analysis.report_input import ReportInput
 from analysis.tables import Table as Content
 from analysis.words import clean, count, one_line, percent, signs, times, times_with_interval
+from results.profile import Profile
 from results.records import BASELINE, Effect, Trial, Verdict, VerdictKind
 
 if TYPE_CHECKING:
@@ -49,8 +54,23 @@ def verdict_lines(report: ReportInput) -> "Iterator[RenderableType]":
         tried = count(sum(t.point != BASELINE for t in report.trials), "trial")
         title = f"{len(lost)} of {tried} could not be measured; the report has the evidence in full"
         yield from _section(title, _failures(lost))
+    yield from profile_lines(report.profiles)
     if report.command:
         yield from _section(command_title(report), _text(continued(clean(report.command))))
+
+
+def profile_lines(profiles: Sequence[Profile]) -> "Iterator[RenderableType]":
+    """Where the time of a step goes, for the servers that were profiled last; nothing without any."""
+    pair = latest(profiles)
+    if pair is None:
+        return
+    yield _text("")
+    yield _text(profile_headline(pair), "bold")
+    yield from (_text(sentence, _CAUTION) for sentence in cautions(pair))
+    for shown in profile_tables(profiles)[:2]:
+        yield from _section(f"{shown.title} ({pair.subject.cell.label})", _plain(shown))
+    yield _text("")
+    yield _grid([(profile.arm, _text(profile_in_short(profile))) for profile in pair.shown], "bold")
 
 
 def _compared(report: ReportInput) -> "Iterator[RenderableType]":

@@ -2,7 +2,7 @@
 
 import re
 
-from analysis import capacity, findings, hardware, sides, tables, words
+from analysis import capacity, findings, hardware, profile_section, sides, tables, words
 from analysis.answer import answer, command_title
 from analysis.report_input import ReportInput
 from analysis.tables import Entry, Table
@@ -47,6 +47,7 @@ def _tables(report: ReportInput) -> tuple[Table, ...]:
         hardware.energy(report),
         hardware.gpus(report),
         hardware.host(report),
+        *profile_section.profile_tables(report.profiles),
         tables.settings(report),
         variables(report),
         tables.failures(report),

@@ -6,9 +6,10 @@ other part of the tool is the real one. Tokens are words; a prompt always gets t
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 
 from launchers.engines.deploy import Argv, Deployment
-from launchers.engines.engine import Knob, ReadBack, Recount, Served, SlotDrafts
+from launchers.engines.engine import Knob, ReadBack, Recount, Served, SlotDrafts, Tracer
 from launchers.engines.http import ask, get_json, is_ok
 from launchers.engines.prometheus import fetch_samples, total
 from launchers.fake_server import FakeEndpoint, Fault, Script, class_before_colon
@@ -165,6 +166,9 @@ class FakeEngine:
 
     def count_tokens(self, endpoint: Endpoint, body: Mapping[str, object]) -> int:
         return len(str(body.get("messages") or body.get("prompt")).split())
+
+    def tracer(self, point: Point, folder: Path, *, stacks: bool = False) -> Tracer:
+        raise UsageError("the fake engine has no profiler")
 
     def cause(self, log: str, exit_code: int | None, *, ready: bool) -> tuple[Reason, str]:
         line = (log.strip().splitlines() or ["the log is empty"])[-1]

@@ -17,6 +17,7 @@ class Launch:
     env: Mapping[str, str | None] = field(default_factory=dict)  # set for the server; None = taken away
     reads: tuple[Path, ...] = ()  # files and folders of this machine that it must see
     image: str | None = None  # of a container, in place of the launcher's own
+    writes: tuple[Path, ...] = ()  # folders of this machine that it may write into
 
 
 class Endpoint(Protocol):

@@ -35,6 +35,7 @@ class Reason(StrEnum):
     GPU_LOST = "GPU_LOST"  # a GPU fell away
     GPU_ERROR = "GPU_ERROR"  # the driver reported an error of the hardware
     ENERGY_UNKNOWN = "ENERGY_UNKNOWN"  # energy is the objective and was not told
+    TRACE_UNUSABLE = "TRACE_UNUSABLE"  # the profiler wrote no trace, or one that says nothing
     LIMIT_EXCEEDED = "LIMIT_EXCEEDED"  # measured, but outside a limit of the sweep
 
 

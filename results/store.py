@@ -15,9 +15,10 @@ from typing import Any, BinaryIO, TypeVar
 import msgspec
 
 from results.errors import UsageError
+from results.profile import Profile
 from results.records import SCHEMA, Block, GpuSample, Request, Trial
 
-T = TypeVar("T", Trial, Block)
+T = TypeVar("T", Trial, Block, Profile)
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +38,10 @@ class RunFolder:
     @property
     def logs(self) -> Path:
         return self.path / "logs"
+
+    @property
+    def traces(self) -> Path:
+        return self.path / "traces"
 
     @property
     def report_file(self) -> Path:
@@ -67,6 +72,12 @@ class RunFolder:
 
     def blocks(self) -> list[Block]:
         return _read(self.path / "blocks.jsonl", Block)
+
+    def profiles(self) -> list[Profile]:
+        return _read(self.path / "profiles.jsonl", Profile)
+
+    def add_profile(self, profile: Profile) -> None:
+        append_line(self.path / "profiles.jsonl", msgspec.json.encode(profile))
 
     def add_trial(self, trial: Trial) -> None:
         append_line(self.path / "trials.jsonl", msgspec.json.encode(trial))

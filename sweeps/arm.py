@@ -14,8 +14,8 @@ from analysis.summary import (
     summarise,
     total_output_tokens,
 )
-from launchers.engines import launch_of, shown_command
-from launchers.engines.engine import ReadBack, Recount, SlotDrafts
+from launchers.engines import launch_of, shown_command, traced
+from launchers.engines.engine import ReadBack, Recount, SlotDrafts, Tracer
 from launchers.gpu import GpuWindow
 from launchers.gpu_choice import server_environment
 from launchers.launcher import Endpoint
@@ -172,15 +172,19 @@ class Arm:
 
 
 @contextmanager
-def up(setup: Setup, point: Point, name: str, check: Sequence[Prompt] = ()) -> Iterator[Arm]:
+def up(
+    setup: Setup, point: Point, name: str, check: Sequence[Prompt] = (), tracer: Tracer | None = None
+) -> Iterator[Arm]:
     """An arm with its server up and warm; or one that has failed. The server ends with the context.
 
-    The prompts to `check` are compared with the server's context first (UsageError).
+    The prompts to `check` are compared with the server's context first (UsageError). With a `tracer`
+    the server is one to be traced, and never to be measured.
     """
     began = time.monotonic()
     arm = Arm(point, name, setup.sweep.workload.max_tokens, setup.engine.counted_in_reply)
     arm.lossy, port = setup.engine.lossy(point, setup.served), free_port()
     launch = launch_of(setup.engine, setup.served, point, port, setup.folder.logs / f"{name}.log")
+    launch = launch if tracer is None else traced(launch, tracer)
     arm.argv, arm.image = shown_command(launch, setup.places), setup.places(point.image).identity
     with ExitStack() as server:
         with arm.failing():

@@ -9,7 +9,9 @@ from analysis.report_input import Comparison, ReportInput, Side
 from analysis.sides import sentence
 from analysis.verdict import Answer, AnswerKind, answer, breaks_limit, conclude, percent
 from results.errors import UsageError
+from results.profile import Profile
 from results.records import BASELINE, Block, Phase, Point, Trial, Verdict, VerdictKind
+from results.secrets import HIDDEN
 from results.store import RunFolder
 from sweeps.confirm import finalists_of, open_points, rules_of
 from sweeps.export.server import recorded
@@ -44,7 +46,7 @@ def read_run(folder: RunFolder) -> tuple[ReportInput, int]:
     if not folder.sweep_file.exists():
         raise UsageError(f"{folder.path} is no run folder: it has no sweep.yaml")
     sweep = parse_sweep(folder.sweep_file.read_text(), where=str(folder.sweep_file))
-    trials, blocks = folder.trials(), folder.blocks()
+    trials, blocks, profiles = folder.trials(), folder.blocks(), folder.profiles()
     if compared := folder.read_json(SIDES_FILE):
         return _read_comparison(folder, sweep, blocks, compared)
     points = finalists_of(folder, trials, sweep)
@@ -66,7 +68,8 @@ def read_run(folder: RunFolder) -> tuple[ReportInput, int]:
         sweep_yaml=sweep.to_yaml(),
         notes=folder.read_json("notes.json").get("notes", []),
         calibration=sessions[-1]["calibration"] if sessions else {},
-        phases_s=_phases_s(blocks, sessions),
+        phases_s=_phases_s(blocks, sessions, profiles),
+        profiles=profiles,
         objective=sweep.objective,
         weights=sweep.weights.to_record(),
         same_margin=sweep.confirm.same_margin,
@@ -74,6 +77,22 @@ def read_run(folder: RunFolder) -> tuple[ReportInput, int]:
         finished=ended or (bool(verdicts) and not open_points(verdicts, rules_of(sweep))),
     )
     return report, EXIT_CODES[found.kind]
+
+
+def sweep_of_run(folder: RunFolder) -> Sweep:
+    """The sweep that a run folder holds. Raises UsageError if its servers cannot be started from it."""
+    if not folder.sweep_file.exists():
+        raise UsageError(f"{folder.path} is no run folder: it has no sweep.yaml")
+    if folder.read_json(SIDES_FILE):
+        raise UsageError(f"{folder.path} holds a comparison: name the sweep file of one of its sides")
+    sweep = parse_sweep(folder.sweep_file.read_text(), where=str(folder.sweep_file))
+    hidden = [name for name, value in sweep.env.items() if value == HIDDEN]
+    if hidden:
+        raise UsageError(
+            f"{folder.path} does not keep the value of {', '.join(hidden)}: name the sweep file"
+            f" itself, and --run {folder.path}"
+        )
+    return sweep
 
 
 def _read_comparison(
@@ -170,7 +189,11 @@ def _command_of(point: Point, sweep: Sweep, blocks: Sequence[Block]) -> str:
     return server.one_line if server else ""
 
 
-def _phases_s(blocks: Sequence[Block], sessions: Sequence[Mapping[str, float | None]]) -> dict[str, float]:
+def _phases_s(
+    blocks: Sequence[Block],
+    sessions: Sequence[Mapping[str, float | None]],
+    profiles: Sequence[Profile] = (),
+) -> dict[str, float]:
     """Where the wall time went: servers, measurements, and the tool itself.
 
     A start that was killed has no end: it counts until its last Block. Servers that were up together
@@ -182,6 +205,8 @@ def _phases_s(blocks: Sequence[Block], sessions: Sequence[Mapping[str, float | N
         "warm-up": sum(a.warm_up_s for a in arms),
         "measuring": sum(a.measured_s for a in arms),
     }
+    if profiles:
+        spent["profiling"] = sum(p.ended_at - p.started_at for p in profiles)
     begins = [float(s["began_at"] or 0) for s in sessions]
     wall = 0.0
     for session, began, next_began in zip(sessions, begins, [*begins[1:], float("inf")], strict=False):

@@ -25,18 +25,28 @@ from sweeps.sweep import Sweep, parse_sweep
 from sweeps.trial import BASELINE_TRIAL, trial_of
 
 GoOn = Callable[[], bool]
+Afterwards = Callable[[Observer, GoOn], None]
 
 CONFIRM_SHARE = 0.4  # of a budget of hours: what the search leaves to the confirmation
 
 
-def run_sweep(plan: Plan, folder: RunFolder, observer: Observer, stopped: GoOn) -> None:
+def run_sweep(
+    plan: Plan,
+    folder: RunFolder,
+    observer: Observer,
+    stopped: GoOn,
+    afterwards: Afterwards | None = None,
+) -> None:
     """Run what is left of a sweep. Everything it finds out is in the folder.
 
-    `stopped` is asked between Blocks. Raises UsageError (the folder belongs to another sweep, no
-    space left ...) and MeasurementInvalid (the Baseline cannot be measured).
+    `stopped` is asked between Blocks; `afterwards` is done when the last is over, unless it was
+    stopped. Raises UsageError (the folder belongs to another sweep, no space left ...) and
+    MeasurementInvalid (the Baseline cannot be measured).
     """
     with opened(folder, plan, observer):
         _run(plan, folder, observer, stopped)
+        if afterwards is not None and not stopped():
+            afterwards(observer, stopped)
 
 
 class Claimant(Protocol):

@@ -290,3 +290,14 @@ def test_every_example_fits_the_schema(file: Path) -> None:
     import yaml
 
     jsonschema.validate(yaml.safe_load(file.read_text()), json_schema())
+
+
+def test_an_engine_without_a_profiler_is_refused_before_anything_starts(
+    sweep_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "run"
+    assert "has no profiler" in refused(capsys, "profile", sweep_file, "--run", folder)
+    assert "has no profiler" in refused(capsys, "sweep", sweep_file, "--run", folder, "--profile")
+    assert not folder.exists()
+    (tmp_path / "empty").mkdir()
+    assert "is no run folder" in refused(capsys, "profile", tmp_path / "empty")

@@ -103,12 +103,13 @@ def _network(options: ContainerOptions, launch: Launch) -> Iterator[Setting]:
 
 
 def _volumes(options: ContainerOptions, launch: Launch) -> Iterator[Setting]:
-    """The user's, and what the server reads at the same path as here."""
+    """The user's, and what the server reads and writes, at the same path as here."""
     own = [parse_volume(text) for text in options.volumes]
     texts = [volume.text for volume in own]
     covered = [volume.target for volume in own]
     for path in mounted(launch.reads):
         texts += [] if any(map(path.is_relative_to, covered)) else [f"{path}:{path}:ro"]
+    texts += [f"{path}:{path}:rw" for path in mounted(launch.writes)]
     if texts:
         yield Setting("volumes", texts, tuple(word for text in texts for word in ("-v", text)))
 

@@ -1,12 +1,13 @@
 """One module per engine: its knobs, rules, flags, read-back, counters and failure signs."""
 
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from launchers.containers.command import DOCKER, PODMAN
 from launchers.containers.images import Images
 from launchers.engines.deploy import Deployment
-from launchers.engines.engine import Engine, Served
+from launchers.engines.engine import Engine, Served, Tracer
 from launchers.launcher import Launch, Launcher
 from launchers.place import Places, on_this_machine
 from results.records import Point
@@ -81,7 +82,17 @@ def launch_of(engine: Engine, served: Served, point: Point, port: int, log_path:
     """What to start for a Point."""
     argv = engine.command(point, served, port)
     environment = engine.environment(point, served)
-    return Launch(argv, port, log_path, environment, files_read(argv, served), point.image)
+    return Launch(argv, port, log_path, environment, files_read(argv, served), image=point.image)
+
+
+def traced(launch: Launch, tracer: Tracer) -> Launch:
+    """The same launch, prepared for its server to be traced."""
+    return replace(
+        launch,
+        argv=(*launch.argv, *tracer.words),
+        env={**launch.env, **tracer.variables},
+        writes=(*launch.writes, tracer.folder),
+    )
 
 
 def files_read(argv: Sequence[str], served: Served) -> tuple[Path, ...]:

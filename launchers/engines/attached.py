@@ -4,10 +4,11 @@ import time
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property
+from pathlib import Path
 from typing import Any, Self, cast
 
 from launchers.attach import is_on_this_machine
-from launchers.engines.engine import Engine, Knob, ReadBack, Recount, Served, SlotDrafts
+from launchers.engines.engine import Engine, Knob, ReadBack, Recount, Served, SlotDrafts, Tracer
 from launchers.engines.http import ask, get_json, is_ok, post_json, use_key
 from launchers.launcher import Endpoint
 from results.environment import short_hash
@@ -187,6 +188,12 @@ class Attached:
         path = "chat/completions" if "messages" in body else "completions"
         shortest = {"model": self.found.model, **body, "max_tokens": 1, "stream": False}
         return int(post_json(f"{self.url}/v1/{path}", shortest)["usage"]["prompt_tokens"])
+
+    def tracer(self, point: Point, folder: Path, *, stacks: bool = False) -> Tracer:
+        raise UsageError(
+            f"{self.url}: a server that somebody else runs writes its trace on its own machine: profile with"
+            " a sweep file that starts the server"
+        )
 
     def cause(self, log: str, exit_code: int | None, *, ready: bool) -> tuple[Reason, str]:
         reason = Reason.SERVER_DIED if ready else Reason.START_TIMEOUT

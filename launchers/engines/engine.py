@@ -63,6 +63,34 @@ class Recount:
     drafter: SpecCounters
 
 
+class Tracer(Protocol):
+    """Makes a server write down what it does for a moment, as files in Chrome's trace format."""
+
+    @property
+    def folder(self) -> Path:
+        """Where the files land: on this machine, and by the same path where the server runs."""
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        """What the command of the server needs in addition."""
+
+    @property
+    def variables(self) -> Mapping[str, str]:
+        """What its environment needs in addition."""
+
+    def start(self, endpoint: Endpoint) -> None:
+        """Begin. Raises MeasurementInvalid."""
+
+    def stop(self, endpoint: Endpoint) -> None:
+        """End, and wait until the server has written its files, which may take minutes. Raises as above."""
+
+    def files(self) -> Sequence[Path]:
+        """What has been written so far, one of each rank, in their order."""
+
+    def step_times_s(self, endpoint: Endpoint) -> Mapping[int, Sequence[float]]:
+        """Steps since the start by batch size, where the server keeps them; they cost it nothing."""
+
+
 class Engine(Protocol):
     """One inference engine. All knowledge that is special to it lives in its module."""
 
@@ -188,6 +216,12 @@ class Engine(Protocol):
 
     def count_tokens(self, endpoint: Endpoint, body: Mapping[str, object]) -> int:
         """Prompt tokens of a request body (`messages` or `prompt`), as this server counts them."""
+
+    def tracer(self, point: Point, folder: Path, *, stacks: bool = False) -> Tracer:
+        """What traces a server of this Point into a folder; `stacks`: with the functions of Python.
+
+        Raises UsageError if servers of this engine cannot be traced.
+        """
 
     def cause(self, log: str, exit_code: int | None, *, ready: bool) -> tuple[Reason, str]:
         """Name a failure from the log and the exit code: the reason and the line that shows it."""

@@ -3,6 +3,7 @@
 import os
 import shlex
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -206,6 +207,14 @@ def test_links_take_along_what_they_name(tmp_path: Path) -> None:
     (model / "gone").symlink_to(tmp_path / "nowhere")
     (model / "loop").symlink_to("loop")
     assert mounted([model]) == [model, tmp_path / "store"]
+
+
+def test_a_folder_to_write_into_is_mounted_for_writing(tmp_path: Path) -> None:
+    """At the same path, also inside of what a volume covers."""
+    covering = ContainerOptions("i", volumes=(f"{tmp_path}:{tmp_path}",))
+    words = run(covering, replace(launch(), writes=(tmp_path / "traces",)))
+    mounts = [words[i + 1] for i, word in enumerate(words) if word == "-v"]
+    assert mounts == [f"{tmp_path}:{tmp_path}:ro", f"{tmp_path}/traces:{tmp_path}/traces:rw"]
 
 
 def test_a_path_with_a_colon_is_refused(tmp_path: Path) -> None:

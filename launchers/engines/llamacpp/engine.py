@@ -13,7 +13,7 @@ import psutil
 from launchers.embedded.flags import BY_NAME, SPECULATIVE, flag_name
 from launchers.embedded.gguf import check_gguf
 from launchers.embedded.model import file_identity, find_model
-from launchers.engines.engine import Knob, ReadBack, Recount, Served, SlotDrafts
+from launchers.engines.engine import Knob, ReadBack, Recount, Served, SlotDrafts, Tracer
 from launchers.engines.http import ask, get_json, is_ok, post_json
 from launchers.engines.llamacpp import knobs as rules
 from launchers.engines.llamacpp.log import (
@@ -246,6 +246,12 @@ class LlamaCpp:
             text = filled["prompt"]
         found = post_json(f"{endpoint.base_url}/tokenize", {"content": text, "add_special": True})
         return len(found["tokens"])
+
+    def tracer(self, point: Point, folder: Path, *, stacks: bool = False) -> Tracer:
+        raise UsageError(
+            "llama.cpp has no profiler endpoint: what a reply tells of its time (timings) is in the requests"
+            " of the run; perf or Nsight Systems can be put around llama-server by hand"
+        )
 
     def cause(self, log: str, exit_code: int | None, *, ready: bool) -> tuple[Reason, str]:
         return cause_from_log(log, exit_code, ready=ready)

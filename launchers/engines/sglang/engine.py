@@ -6,7 +6,7 @@ from math import prod
 from pathlib import Path
 
 from launchers.engines.engine import Knob, ReadBack, Recount, Served, SlotDrafts
-from launchers.engines.http import ask, get_json, is_ok, post_json
+from launchers.engines.http import ask, is_ok, post_json
 from launchers.engines.model_folder import find_model_folder, folder_identity
 from launchers.engines.prometheus import fetch_samples
 from launchers.engines.sglang import knobs, rules
@@ -16,6 +16,8 @@ from launchers.engines.sglang.install import Installation
 from launchers.engines.sglang.log import cause_from_log
 from launchers.engines.sglang.parity import Arms, Parity, find_parity, is_speculative
 from launchers.engines.sglang.readback import SPECULATIVE_NAMES, Asked, field_of, read_back_from
+from launchers.engines.sglang.server_info import server_info
+from launchers.engines.sglang.tracer import SglangTracer
 from launchers.launcher import Endpoint
 from launchers.place import Place, Places, on_this_machine
 from results.errors import MeasurementInvalid, UsageError
@@ -157,7 +159,7 @@ class Sglang:
             self._asked_speculative(point, served), self._by_field(self._given(served, point.shared))
         )
         flags = self._at(point.shared).flags
-        return read_back_from(_server_info(endpoint), log, point, served, asked, flags)
+        return read_back_from(server_info(endpoint), log, point, served, asked, flags)
 
     def request_fields(self, *, fixed_length: bool) -> Mapping[str, object]:
         return {"ignore_eos": fixed_length, "return_spec_tokens_details": True}
@@ -192,7 +194,7 @@ class Sglang:
         return ask("POST", f"{endpoint.base_url}/flush_cache").ok
 
     def context_tokens(self, endpoint: Endpoint) -> int | None:
-        tokens = _server_info(endpoint).get("max_req_input_len")
+        tokens = server_info(endpoint).get("max_req_input_len")
         return int(tokens) if isinstance(tokens, int) else None
 
     def count_tokens(self, endpoint: Endpoint, body: Mapping[str, object]) -> int:
@@ -204,6 +206,9 @@ class Sglang:
         shortest = {"model": "any", **question, "max_tokens": 1, "stream": False}
         reply = post_json(f"{endpoint.base_url}/v1/{path}", shortest)
         return int(reply["usage"]["prompt_tokens"])
+
+    def tracer(self, point: Point, folder: Path, *, stacks: bool = False) -> SglangTracer:
+        return SglangTracer(folder, stacks)
 
     def cause(self, log: str, exit_code: int | None, *, ready: bool) -> tuple[Reason, str]:
         return cause_from_log(log, exit_code, ready=ready)
@@ -299,15 +304,5 @@ class Sglang:
 
 def _settled_log(endpoint: Endpoint) -> str:
     """The log with the line of the last step: written after its reply, before the next answer."""
-    _server_info(endpoint)
+    server_info(endpoint)
     return endpoint.log_path.read_text("utf-8", "replace")
-
-
-def _server_info(endpoint: Endpoint) -> Mapping[str, object]:
-    """`/server_info`, or its name in older versions."""
-    answer = ask("GET", f"{endpoint.base_url}/server_info")
-    if answer.ok:
-        info: Mapping[str, object] = answer.json()
-        return info
-    older: Mapping[str, object] = get_json(f"{endpoint.base_url}/get_server_info")
-    return older

@@ -36,6 +36,7 @@ from launchers.engines.vllm.flags import (
 from launchers.engines.vllm.log import cause_from_log, refused_sampling, speculation_from_log
 from launchers.engines.vllm.models import Models, models_of
 from launchers.engines.vllm.readback import read_back
+from launchers.engines.vllm.tracer import PROFILER_CONFIG, VllmTracer
 from launchers.launcher import Endpoint
 from launchers.place import Place, Places, on_this_machine
 from results.errors import UsageError
@@ -292,6 +293,10 @@ class Vllm:
     def count_tokens(self, endpoint: Endpoint, body: Mapping[str, object]) -> int:
         asked = {key: body[key] for key in ("messages", "prompt") if key in body}
         return int(post_json(f"{endpoint.base_url}/tokenize", asked)["count"])
+
+    def tracer(self, point: Point, folder: Path, *, stacks: bool = False) -> VllmTracer:
+        has_flag = self._known(point.image).flag(PROFILER_CONFIG) is not None
+        return VllmTracer(folder, stacks, has_flag)
 
     def cause(self, log: str, exit_code: int | None, *, ready: bool) -> tuple[Reason, str]:
         return cause_from_log(log, exit_code, ready=ready)
