@@ -122,6 +122,10 @@ def sweep(
     file: SweepFile,
     overrides: Overrides = None,
     run: Annotated[Path | None, typer.Option(help="Run folder; default runs/NAME.")] = None,
+    hours: Annotated[
+        float | None,
+        typer.Option(help="Wall time for all of it, kept within one Block; the same as budget.hours."),
+    ] = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Show what would be done, start nothing.")
     ] = False,
@@ -135,14 +139,18 @@ def sweep(
     from sweeps.prepare import prepare
     from sweeps.sweep import load_sweep
 
-    plan = prepare(load_sweep(file, overrides or ()), planning=dry_run, told=_tell)
+    limit = [f"budget.hours={hours}"] if hours is not None else []
+    plan = prepare(load_sweep(file, [*(overrides or ()), *limit]), planning=dry_run, told=_tell)
     folder = RunFolder(run or Path("runs") / plan.sweep.name)
     if dry_run:
         _print(*_dry_run_lines(plan))
         return
+    from sweeps.forecast import sweep_time
     from sweeps.run import run_sweep
 
-    with _stop_on_signal() as stopped, _progress() as observer:
+    if not folder.blocks():  # else what is left is known better, and said on the way
+        _tell(sweep_time(plan))
+    with _stop_on_signal() as stopped, _progress(folder) as observer:
         run_sweep(plan, folder, observer, stopped)
     code = _conclude(folder)
     raise typer.Exit(INTERRUPTED if stopped() else code)
@@ -177,8 +185,11 @@ def compare(
         _print(*_dry_comparison_lines(compared))
         return
     from sweeps.compare import run_comparison
+    from sweeps.forecast import comparison_time
 
-    with _stop_on_signal() as stopped, _progress() as observer:
+    if not folder.blocks():
+        _tell(comparison_time([side.plan for side in compared.sides]))
+    with _stop_on_signal() as stopped, _progress(folder) as observer:
         run_comparison(compared, folder, observer, stopped)
     code = _conclude(folder)
     raise typer.Exit(INTERRUPTED if stopped() else code)
@@ -230,6 +241,43 @@ def report(
     except OSError as error:
         raise UsageError(f"cannot write {target}: {error.strerror}") from error
     _say(f"Wrote {target}")
+
+
+@app.command()
+def status(
+    run: RunArgument,
+    as_json: Annotated[bool, typer.Option("--json", help="For other programs.")] = False,
+) -> None:
+    """Say where a run stands, from another terminal; it is not disturbed.
+
+    Its state, what it measures now, the best so far, what failed, and what is left in time and GPU hours.
+    """
+    from results.store import RunFolder
+    from sweeps.status import status_of
+    from sweeps.status_text import status_json, status_lines
+
+    found = status_of(RunFolder(run))
+    if as_json:
+        typer.echo(status_json(found))
+    else:
+        _print(status_lines(found))
+
+
+@app.command("list")
+def list_runs(
+    folder: Annotated[Path, typer.Argument(help="A folder of runs.")] = Path("runs"),
+    as_json: Annotated[bool, typer.Option("--json", help="For other programs.")] = False,
+) -> None:
+    """List the runs of a folder, newest first, with what came of them."""
+    from sweeps.run_list import runs_in, runs_json, runs_table
+
+    found = runs_in(folder)
+    if as_json:
+        typer.echo(runs_json(found))
+    elif found:
+        _print(runs_table(found))
+    else:
+        _say(f"No run in {folder}.")
 
 
 @app.command()
@@ -322,16 +370,17 @@ def _stop_on_signal() -> Iterator[Callable[[], bool]]:
 
 
 @contextmanager
-def _progress() -> "Iterator[Observer]":
+def _progress(folder: "RunFolder") -> "Iterator[Observer]":
     """Live progress on a terminal, plain lines elsewhere."""
     from sweeps.progress import LiveProgress, PlainProgress
+    from sweeps.status import time_left_in
 
     if not sys.stderr.isatty():
-        yield PlainProgress(lambda line: _say(line, err=True))
+        yield PlainProgress(_tell, lambda: time_left_in(folder))
         return
     from rich.console import Console
 
-    with LiveProgress(Console(stderr=True)) as live:
+    with LiveProgress(Console(stderr=True), lambda: time_left_in(folder)) as live:
         yield live
 
 
