@@ -40,9 +40,8 @@ class PlainProgress:
 
     def look(self, blocks: int, verdicts: Sequence[Verdict]) -> None:
         self._done = blocks
-        self._say(
-            f"  Block {blocks}/{self._total}  {standing(verdicts)}{'' if is_settled(verdicts) else shown_left(self._left())}"
-        )
+        left = "" if is_settled(verdicts) else shown_left(self._left())
+        self._say(f"  Block {blocks}/{self._total}  {standing(verdicts)}{left}")
 
     def note(self, text: str) -> None:
         self._say(f"  {text}")
