@@ -199,11 +199,12 @@ def _conclude(folder: "RunFolder") -> int:
     """Print the verdict, write the report; the exit code of the run."""
     from analysis.report import html
     from analysis.terminal import verdict_lines
+    from sweeps.difference import with_difference
     from sweeps.outcome import read_run
 
     report, code = read_run(folder)
     _print(*verdict_lines(report))
-    folder.write_text("report.html", html(report))
+    folder.write_text("report.html", html(with_difference(folder, report)))
     _say(f"Report: {folder.report_file}")
     return code
 
@@ -219,6 +220,7 @@ def report(
     """Draw the report of a run, finished or not."""
     from analysis import report as reports
     from results.store import RunFolder
+    from sweeps.difference import with_difference
     from sweeps.outcome import read_run
     from sweeps.sweep import nearest
 
@@ -231,7 +233,7 @@ def report(
     if form not in forms:
         raise UsageError(f"--format {form}: no such form{nearest(form, [*forms])}")
     content, _ = read_run(RunFolder(run))
-    text = forms[form](content)
+    text = forms[form](with_difference(RunFolder(run), content))
     if output == Path("-") or (output is None and form != "html"):
         typer.echo(text)
         return

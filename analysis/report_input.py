@@ -27,6 +27,17 @@ class Comparison:
 
 
 @dataclass(frozen=True, slots=True)
+class Difference:
+    """Two answers to one prompt around the place where they part, a few hundred characters of each."""
+
+    prompt: str
+    label: str  # of the configuration
+    at_chars: int
+    baseline: str
+    candidate: str
+
+
+@dataclass(frozen=True, slots=True)
 class ReportInput:
     """One run as it stands, finished or not. Every field but the name may be empty."""
 
@@ -46,6 +57,8 @@ class ReportInput:
     calibration: Mapping[str, object] = field(default_factory=dict)  # figure name -> value
     phases_s: Mapping[str, float] = field(default_factory=dict)  # phase -> seconds spent in it
     finished: bool = False  # nothing more would be measured, whatever came of it
+    greedy: bool = True  # the same prompt should get the same text again
+    difference: Difference | None = None  # one pair of answers to read
     comparison: Comparison | None = None  # of two configurations, in place of a search
 
     @property

@@ -2,7 +2,7 @@
 
 import re
 
-from analysis import findings, hardware, sides, tables, words
+from analysis import findings, hardware, output_tables, sides, tables, words
 from analysis.answer import answer, command_title
 from analysis.report_input import ReportInput
 from analysis.tables import Entry, Table
@@ -42,6 +42,9 @@ def _tables(report: ReportInput) -> tuple[Table, ...]:
         tables.classes(report),
         tables.latency(report),
         tables.outputs(report),
+        output_tables.accuracy(report),
+        output_tables.divergence(report),
+        output_tables.first_difference(report),
         tables.acceptance(report),
         hardware.energy(report),
         hardware.gpus(report),

@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Protocol
 
 from analysis.acceptance import SlotCounts
+from analysis.accuracy import scores
 from analysis.block import ENERGY, Rules, arm_failure, disturbance, judge
 from analysis.output import compare_outputs
 from analysis.parity import workload_warnings
@@ -195,7 +196,8 @@ class Blocks:
             self._earlier[phase, compared_with.key] = baseline
         candidates = [a for a in arms if a.point != compared_with]
         requests = {arm.point.key: arm.requests for arm in arms}
-        runs = {arm.point.key: arm.record() for arm in arms}
+        references = self._setup.references(phase)
+        runs = {arm.point.key: replace(arm.record(), scores=scores(arm.requests, references)) for arm in arms}
         if reference is not None:
             theirs = runs.get(reference.point.key) or reference.record()
             sent = requests.get(reference.point.key) or reference.requests

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import TypedDict
+from typing import NotRequired, TypedDict
 
 from analysis.verdict import conclude, still_open
 from results.records import Block, Phase, Point, Trial, Verdict
@@ -19,6 +19,7 @@ class Rules(TypedDict):
     alpha: float
     same_margin: float
     limits: Mapping[str, float]
+    greedy: NotRequired[bool]  # by default it is
 
 
 def rules_of(sweep: Sweep) -> Rules:
@@ -29,6 +30,7 @@ def rules_of(sweep: Sweep) -> Rules:
         alpha=sweep.confirm.alpha,
         same_margin=math.log1p(sweep.confirm.same_margin),
         limits=sweep.limits,
+        greedy=sweep.workload.is_greedy,
     )
 
 

@@ -69,6 +69,7 @@ def read_run(folder: RunFolder) -> tuple[ReportInput, int]:
         calibration=sessions[-1]["calibration"] if sessions else {},
         phases_s=_phases_s(blocks, sessions),
         objective=sweep.objective,
+        greedy=sweep.workload.is_greedy,
         same_margin=sweep.confirm.same_margin,
         finished=ended or (bool(verdicts) and not open_points(verdicts, rules_of(sweep))),
     )
@@ -110,6 +111,7 @@ def _read_comparison(
         calibration=sessions[-1]["calibration"] if sessions else {},
         phases_s=_phases_s(blocks, sessions),
         objective=sweep.objective,
+        greedy=sweep.workload.is_greedy,
         same_margin=sweep.confirm.same_margin,
         finished=decided or alone or "trials" in folder.read_json("ended.json"),
         comparison=Comparison(sides, tuple(tuple(d) for d in told["differences"]), tuple(told["notes"])),

@@ -65,6 +65,7 @@ class Plan:
             "images": image_digests(self.places, {point.image for point in self.space.points.values()}),
             "load": short_hash([repr(pace) for pace in self.paces]),
             "prompts": {phase: _hash(by_class) for phase, by_class in self.prompts.items()},
+            "references": _references_hash(self.prompts),
         }
 
     def setup(self, folder: RunFolder) -> Setup:
@@ -89,6 +90,24 @@ def _warm_up_prompt(prompts: Sequence[Prompt], measured: int) -> Prompt:
 
 def _hash(prompts: PromptsByClass) -> str:
     return prompts_of.prompt_set_hash([p for of_class in prompts.values() for p in of_class])
+
+
+def _references_hash(prompts: Mapping[Phase, PromptsByClass]) -> str:
+    """Of what is scored and how; "" if nothing is."""
+    every = [p for by_class in prompts.values() for of_class in by_class.values() for p in of_class]
+    told = [[p.workload_class, p.id, p.reference.match, *p.reference.accepted] for p in every if p.reference]
+    return short_hash(told) if told else ""
+
+
+def _check_references(sweep: Sweep, prompts: PromptsByClass) -> None:
+    """Raises UsageError for what an answer of fixed length cannot match: it runs on after its end."""
+    scored = [p for of_class in prompts.values() for p in of_class if p.reference is not None]
+    whole = next((p.id for p in scored if p.reference and p.reference.match != "contains"), None)
+    if whole is not None and sweep.workload.lengths == "fixed":
+        raise UsageError(
+            f"prompt {whole} has a reference, and with workload.lengths: fixed an answer runs on after its"
+            " end: set workload.lengths: natural, with max_tokens so that answers fit, or use match: contains"
+        )
 
 
 def prepare(sweep: Sweep, *, planning: bool = False, told: Told = silent) -> Plan:
@@ -138,6 +157,7 @@ def plan_of(
     space = space_of(engine, served, sweep)
     tuning, validation = _prompts(sweep.workload, sweep.seed, len(paces))
     _check_paces(sweep, paces)
+    _check_references(sweep, {c: [*p, *validation[c]] for c, p in tuning.items()})
     count = sweep.workload.prompts_per_class * len(paces)
     _check_enough(tuning, validation, count, len(paces))
     return Plan(

@@ -194,6 +194,7 @@ def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
         ("sides", "the configurations compared"),
         ("served", "model files"),
         ("prompts", "prompts"),
+        ("references", "the references of the prompts"),
         ("load", "arrival times"),
         ("images", "container images"),
     ]

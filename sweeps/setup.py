@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
+from analysis.accuracy import Reference, prompt_key
 from launchers.engines.engine import Engine, Served
 from launchers.engines.http import headers_for
 from launchers.launcher import Endpoint, Launcher
@@ -63,6 +64,15 @@ class Setup:
             for workload_class, prompts in self.prompts[phase].items():
                 own = prompts[i * count : (i + 1) * count]
                 yield Window(Cell(workload_class, str(pace)), pace, own)
+
+    def references(self, phase: Phase) -> dict[str, Reference]:
+        """Of the prompts that have one, by class and id."""
+        return {
+            prompt_key(p.workload_class, p.id): p.reference
+            for prompts in self.prompts[phase].values()
+            for p in prompts
+            if p.reference is not None
+        }
 
     def prompt_set(self, phase: Phase) -> str:
         """Hash of the prompts of a phase."""

@@ -91,6 +91,12 @@ class Workload(_Model):
         description="random words in place of prompts; every verdict is marked, since they mislead",
     )
 
+    @property
+    def is_greedy(self) -> bool:
+        """Whether the same prompt should get the same text again."""
+        sampling = {"temperature": self.temperature, **self.sampling}
+        return sampling["temperature"] == 0 or sampling.get("top_k") == 1
+
     @field_validator("thinking", mode="before")
     @classmethod
     def _yaml_boolean(cls, value: object) -> object:

@@ -106,7 +106,7 @@ def test_what_a_start_without_a_last_word_means(tmp_path: Path) -> None:
     with_last_start(folder, host="another")
     assert standing(folder).state is State.ELSEWHERE
     with_last_start(folder, pid_space="another")
-    assert standing(folder).state is State.RUNNING or standing(folder).state is State.ELSEWHERE
+    assert standing(folder).state is State.ELSEWHERE
 
 
 def test_nobody_knows_of_a_start_by_an_older_version(tmp_path: Path) -> None:
@@ -187,12 +187,10 @@ def test_the_status_is_read_while_the_run_goes_on_and_disturbs_nothing(tmp_path:
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE) as tool:
         wait_for(lambda: standing(folder).state is State.RUNNING)
         while tool.poll() is None:
-            before = folder.read_json(SESSIONS_FILE)
             status = status_of(folder)
             if status.standing.state is State.RUNNING:
                 assert status.standing.pid == tool.pid
             seen.add((status.standing.state, status.progress.stage if status.progress else None))
-            assert before.keys() == folder.read_json(SESSIONS_FILE).keys()
         assert tool.returncode in (0, 4), tool.stderr.read() if tool.stderr else ""
     assert {(State.RUNNING, Stage.SEARCH), (State.RUNNING, Stage.CONFIRM)} <= seen
     assert status_of(folder).standing.state is State.FINISHED
