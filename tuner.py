@@ -271,13 +271,15 @@ def list_runs(
     as_json: Annotated[bool, typer.Option("--json", help="For other programs.")] = False,
 ) -> None:
     """List the runs of a folder, newest first, with what came of them."""
-    from sweeps.run_list import runs_in, runs_json, runs_table
+    from sweeps.run_list import complaints, runs_in, runs_json, runs_table
 
     found = runs_in(folder)
     if as_json:
         typer.echo(runs_json(found))
     elif found:
         _print(runs_table(found))
+        for line in complaints(found):
+            _say(line)
     else:
         _say(f"No run in {folder}.")
 

@@ -9,7 +9,13 @@ from analysis.tables import Entry, Table
 from results.records import Accuracy, OutputCheck
 
 SAMPLED = "Outputs are sampled here (temperature above 0): that they differ says nothing about correctness."
-_BINS = ("first tenth", "to a quarter", "to a half", "to three quarters", "last quarter")
+_BINS = (
+    "in the first tenth",
+    "between a tenth and a quarter",
+    "between a quarter and a half",
+    "between a half and three quarters",
+    "in the last quarter",
+)
 
 
 def divergence(report: ReportInput) -> Table:
@@ -19,12 +25,12 @@ def divergence(report: ReportInput) -> Table:
     rows = [
         (Entry("identical"), *(_share(c.identical_share) for c in checks.values())),
         *(
-            (Entry(f"differs first in the {name}"), *(_share(_bin(c, i)) for c in checks.values()))
+            (Entry(f"differ first {name}"), *(_share(_bin(c, i)) for c in checks.values()))
             for i, name in enumerate(_BINS)
         ),
         *(
             (
-                Entry(f"first difference at, {q} of those that differ"),
+                Entry(f"first difference, {q} of those that differ"),
                 *(_chars(c, q) for c in checks.values()),
             )
             for q in QUANTILES
@@ -78,7 +84,14 @@ def _chars(check: OutputCheck, quantile: str) -> Entry:
 def accuracy(report: ReportInput) -> Table:
     """Right answers of every finalist, where prompts have references."""
     rows = [_accuracy_row(v.point.label, v.accuracy) for v in report.verdicts if v.accuracy is not None]
-    columns = ("Configuration", "Right", report.reference.capitalize(), "Lost", "Gained", "p")
+    columns = (
+        "Configuration",
+        "Right",
+        report.reference.removeprefix("the ").capitalize(),
+        "Lost",
+        "Gained",
+        "p",
+    )
     note = (
         "Prompts with a reference, each counted once. Lost: right in the baseline alone. p: the chance of so"
         " many lost if both answered equally well; up to 0.01 the configuration is INVALID_OUTPUT."

@@ -94,7 +94,7 @@ def sweep_time(plan: Plan) -> str:
     arms = confirm.finalists + 1
     search_s = 2 * arm_s * trials
     first_s, last_s = (search_s + arm_s * arms * looks for looks in (confirm.looks[0], confirm.looks[-1]))
-    span = f"{_minutes(first_s)} to {_minutes(last_s)} in all{_limit(plan)}"
+    span = " to ".join(dict.fromkeys((_minutes(first_s), _minutes(last_s)))) + f" in all{_limit(plan)}"
     return (
         f"About {_minutes(search_s)} to search and {span},"
         f" if a start takes {start_s:g} s and one stream gives {ASSUMED_TOKENS_PER_S:g} tokens/s."

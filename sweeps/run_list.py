@@ -3,7 +3,7 @@
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
@@ -96,29 +96,32 @@ def _verdict(report: ReportInput, state: State) -> str:
     return f"none better, closest {shown}" if report.finished else f"{best.kind} {shown}"
 
 
+FOLDING = {"run": 8, "serves": 12, "verdict": 16}  # columns that give way on a narrow terminal, to so much
+FIGURES = ("trials", "size")
+
+
 def runs_table(rows: list[Row]) -> "Table":
     """One line for each run."""
     from rich.table import Table
     from rich.text import Text
 
     table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="dim")
-    for name in ("run", "state", "engine", "model", "trials", "verdict", "started", "size"):
-        figures, folds = name in ("trials", "size"), name in ("run", "model", "verdict")
-        table.add_column(name, justify="right" if figures else "left", overflow="fold", no_wrap=not folds)
-    for row in rows:
-        said = row.broken or row.verdict
-        cells = (
-            Path(row.path).name,
-            row.state,
-            row.engine,
-            row.model,
-            str(row.trials),
-            said,
-            _day(row),
-            _size(row),
+    for name in ("run", "state", "serves", "trials", "verdict", "started", "size"):
+        justify: Literal["left", "right"] = "right" if name in FIGURES else "left"
+        folds = name in FOLDING
+        table.add_column(
+            name, justify=justify, overflow="fold", no_wrap=not folds, min_width=FOLDING.get(name)
         )
+    for row in rows:
+        serves, trials = f"{row.engine} {row.model}".strip(), "" if row.broken else str(row.trials)
+        cells = (Path(row.path).name, row.state, serves, trials, row.verdict, _day(row), _size(row))
         table.add_row(*(Text(words.clean(cell)) for cell in cells))
     return table
+
+
+def complaints(rows: list[Row]) -> list[str]:
+    """What is wrong with the broken ones."""
+    return [words.clean(f"{Path(row.path).name} is broken: {row.broken}") for row in rows if row.broken]
 
 
 def _day(row: Row) -> str:

@@ -112,7 +112,7 @@ def _ended(folder: RunFolder, last: Mapping[str, Any]) -> Standing:
     if last.get("why"):
         return Standing(State.FAILED, last["ended_at"], why=last["why"])
     if ended := folder.read_json(ENDED_FILE):
-        out_of_time = "the hours of the budget are used up" if ended.get("out_of_time") else ""
+        out_of_time = "no further Block fits into its hours" if ended.get("out_of_time") else ""
         return Standing(State.FINISHED, last["ended_at"], why=out_of_time)
     return Standing(State.INTERRUPTED, last["ended_at"])
 

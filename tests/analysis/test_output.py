@@ -89,7 +89,7 @@ REPETITIVE_BUT_RIGHT = {
     "thai": "ประเทศไทยเป็นประเทศที่ตั้งอยู่ในภูมิภาคเอเชียตะวันออกเฉียงใต้ มีพรมแดนติดกับประเทศลาวและกัมพูชา",
     "arabic": "اللغة العربية هي أكثر اللغات تحدثا ونطقا ضمن مجموعة اللغات السامية وإحدى أكثر اللغات",
     "two scripts": "使用GPU加速LLM推理时，KV缓存和CUDA图可以显著降低延迟，但HBM带宽仍然是瓶颈。",
-    "greek letters": "Let α be the rate and β the cost; then αβ > 1 implies Δx → 0, and µ = 3 µm for every ε.",
+    "greek letters": "Let α be the rate and β the cost; then αβ > 1 implies Δx → 0, and µ = 3 µm for all ε.",
     "number": "42",
 }
 FAULTS = {

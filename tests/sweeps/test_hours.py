@@ -79,7 +79,7 @@ def assert_within_one_block(folder: RunFolder, spent_s: float, hours: float) -> 
     assert hours * 3600 - longest_s(folder) - 1 <= spent_s <= hours * 3600
     assert folder.read_json(ENDED_FILE)["out_of_time"] is True
     found = standing(folder)
-    assert (found.state, found.why) == (State.FINISHED, "the hours of the budget are used up")
+    assert (found.state, found.why) == (State.FINISHED, "no further Block fits into its hours")
 
 
 @pytest.mark.parametrize("hours", [2, 5.3, 10])
