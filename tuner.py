@@ -267,7 +267,7 @@ def status(
 
 @app.command("list")
 def list_runs(
-    folder: Annotated[Path, typer.Argument(help="A folder of runs.")] = Path("runs"),
+    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="A folder of runs.")] = Path("runs"),
     as_json: Annotated[bool, typer.Option("--json", help="For other programs.")] = False,
 ) -> None:
     """List the runs of a folder, newest first, with what came of them."""
