@@ -123,6 +123,10 @@ def sweep(
     file: SweepFile,
     overrides: Overrides = None,
     run: Annotated[Path | None, typer.Option(help="Run folder; default runs/NAME.")] = None,
+    hours: Annotated[
+        float | None,
+        typer.Option(help="Wall time for all of it, kept within one Block; the same as budget.hours."),
+    ] = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Show what would be done, start nothing.")
     ] = False,
@@ -139,15 +143,19 @@ def sweep(
     from sweeps.prepare import prepare
     from sweeps.sweep import load_sweep
 
-    plan = prepare(load_sweep(file, overrides or ()), planning=dry_run, told=_tell)
+    limit = [f"budget.hours={hours}"] if hours is not None else []
+    plan = prepare(load_sweep(file, [*(overrides or ()), *limit]), planning=dry_run, told=_tell)
     folder = RunFolder(run or Path("runs") / plan.sweep.name)
     afterwards = _profiling(plan, folder) if profile else None
     if dry_run:
         _print(*_dry_run_lines(plan))
         return
+    from sweeps.forecast import sweep_time
     from sweeps.run import run_sweep
 
-    with _stop_on_signal() as stopped, _progress() as observer:
+    if not folder.blocks():  # else what is left is known better, and said on the way
+        _tell(sweep_time(plan))
+    with _stop_on_signal() as stopped, _progress(folder) as observer:
         run_sweep(plan, folder, observer, stopped, afterwards)
     code = _conclude(folder)
     raise typer.Exit(INTERRUPTED if stopped() else code)
@@ -192,8 +200,11 @@ def compare(
         _print(*_dry_comparison_lines(compared))
         return
     from sweeps.compare import run_comparison
+    from sweeps.forecast import comparison_time
 
-    with _stop_on_signal() as stopped, _progress() as observer:
+    if not folder.blocks():
+        _tell(comparison_time([side.plan for side in compared.sides]))
+    with _stop_on_signal() as stopped, _progress(folder) as observer:
         run_comparison(compared, folder, observer, stopped)
     code = _conclude(folder)
     raise typer.Exit(INTERRUPTED if stopped() else code)
@@ -234,7 +245,7 @@ def capacity(
     folder = RunFolder(what if what.is_dir() else run or Path("runs") / plan.sweep.name)
     asked = question(pace, low, high, limit or (), plan.sweep.limits)
     points = capacity_points(read_run(folder)[0])
-    with _stop_on_signal() as stopped, _progress() as observer:
+    with _stop_on_signal() as stopped, _progress(folder) as observer:
         found = run_capacity(plan, folder, points, asked, observer, stopped)
     for one in found:
         _say(sentence(one))
@@ -274,7 +285,7 @@ def profile(
     sweep = sweep_of_run(RunFolder(what)) if what.is_dir() else load_sweep(what, overrides or ())
     plan = prepare(sweep, told=_tell)
     folder = RunFolder(what if what.is_dir() else run or Path("runs") / plan.sweep.name)
-    with _stop_on_signal() as stopped, _progress() as observer:
+    with _stop_on_signal() as stopped, _progress(folder) as observer:
         profile_run(plan, folder, observer, stopped, Look(seconds, stacks), point=point, cell=cell)
     report, _ = read_run(folder)
     _print(*profile_lines(report.profiles))
@@ -288,11 +299,12 @@ def _conclude(folder: "RunFolder") -> int:
     """Print the verdict, write the report; the exit code of the run."""
     from analysis.report import html
     from analysis.terminal import verdict_lines
+    from sweeps.difference import with_difference
     from sweeps.outcome import read_run
 
     report, code = read_run(folder)
     _print(*verdict_lines(report))
-    folder.write_text("report.html", html(report))
+    folder.write_text("report.html", html(with_difference(folder, report)))
     _say(f"Report: {folder.report_file}")
     return code
 
@@ -308,6 +320,7 @@ def report(
     """Draw the report of a run, finished or not."""
     from analysis import report as reports
     from results.store import RunFolder
+    from sweeps.difference import with_difference
     from sweeps.outcome import read_run
     from sweeps.sweep import nearest
 
@@ -320,7 +333,7 @@ def report(
     if form not in forms:
         raise UsageError(f"--format {form}: no such form{nearest(form, [*forms])}")
     content, _ = read_run(RunFolder(run))
-    text = forms[form](content)
+    text = forms[form](with_difference(RunFolder(run), content))
     if output == Path("-") or (output is None and form != "html"):
         typer.echo(text)
         return
@@ -376,6 +389,45 @@ def _write(file: Path, text: str) -> None:
     except OSError as error:
         raise UsageError(f"cannot write {file}: {error.strerror}") from error
     _say(f"Wrote {file}")
+
+
+@app.command()
+def status(
+    run: RunArgument,
+    as_json: Annotated[bool, typer.Option("--json", help="For other programs.")] = False,
+) -> None:
+    """Say where a run stands, from another terminal; it is not disturbed.
+
+    Its state, what it measures now, the best so far, what failed, and what is left in time and GPU hours.
+    """
+    from results.store import RunFolder
+    from sweeps.status import status_of
+    from sweeps.status_text import status_json, status_lines
+
+    found = status_of(RunFolder(run))
+    if as_json:
+        typer.echo(status_json(found))
+    else:
+        _print(status_lines(found))
+
+
+@app.command("list")
+def list_runs(
+    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="A folder of runs.")] = Path("runs"),
+    as_json: Annotated[bool, typer.Option("--json", help="For other programs.")] = False,
+) -> None:
+    """List the runs of a folder, newest first, with what came of them."""
+    from sweeps.run_list import complaints, runs_in, runs_json, runs_table
+
+    found = runs_in(folder)
+    if as_json:
+        typer.echo(runs_json(found))
+    elif found:
+        _print(runs_table(found))
+        for line in complaints(found):
+            _say(line)
+    else:
+        _say(f"No run in {folder}.")
 
 
 @app.command()
@@ -468,16 +520,17 @@ def _stop_on_signal() -> Iterator[Callable[[], bool]]:
 
 
 @contextmanager
-def _progress() -> "Iterator[Observer]":
+def _progress(folder: "RunFolder") -> "Iterator[Observer]":
     """Live progress on a terminal, plain lines elsewhere."""
     from sweeps.progress import LiveProgress, PlainProgress
+    from sweeps.status import time_left_in
 
     if not sys.stderr.isatty():
-        yield PlainProgress(lambda line: _say(line, err=True))
+        yield PlainProgress(_tell, lambda: time_left_in(folder))
         return
     from rich.console import Console
 
-    with LiveProgress(Console(stderr=True)) as live:
+    with LiveProgress(Console(stderr=True), lambda: time_left_in(folder)) as live:
         yield live
 
 

@@ -11,10 +11,10 @@ from statistics import fmean
 
 from analysis.acceptance import SlotCounts, failed_slots, tokens_per_draft
 from analysis.gpu import different_limits, gpu_fault, own_pids
-from analysis.output import is_degenerate
 from analysis.parity import cache_gap, is_thinking, length_gap, length_report
 from analysis.settings import changed, describe
 from analysis.summary import MIN_CONCURRENCY_SHARE, requested_concurrency
+from analysis.wrong_output import wrong_in_one_cell, wrong_output
 from results.reasons import Reason
 from results.records import (
     BASELINE,
@@ -92,7 +92,8 @@ def arm_failure(
             _unparsed(run, requests),
             _speculation(run),
             _broken_slots(run, slots),
-            _wrong_output(requests, reference, rules),
+            wrong_output(requests, reference, rules.max_degenerate_share),
+            wrong_in_one_cell(run, requests, baseline, reference) if baseline else None,
             _unwanted_thinking(requests, rules),
             *(_load(m, rules) for m in run.measurements),
             _other_settings(run, baseline, rules) if baseline else None,
@@ -206,33 +207,6 @@ def _broken_slots(run: ArmRun, slots: Sequence[SlotCounts]) -> Failure | None:
     others = [s for s in slots if s.slot not in failed]
     rest = f"; on the others {sum(s.accepted for s in others)} of {sum(s.generated for s in others)}"
     return Failure(Reason.BROKEN_DRAFTER, f"accepted draft tokens on {counts}{rest if others else ''}")
-
-
-def _wrong_output(requests: Sequence[Request], reference: Sequence[Request], rules: Rules) -> Failure | None:
-    ours, theirs = _replies(requests), _replies(reference)
-    shared = sorted(ours.keys() & theirs.keys())
-    empty = [p for p in shared if theirs[p].strip() and not ours[p].strip()]
-    if empty:
-        return Failure(
-            Reason.INVALID_OUTPUT,
-            f"empty reply where the baseline answers: {', '.join(key[1] for key in empty[:3])}",
-        )
-    bad = [p for p in shared if is_degenerate(ours[p], theirs[p])]
-    only_theirs = sum(is_degenerate(theirs[p], ours[p]) for p in shared)  # a small model loops by itself
-    if len(bad) - only_theirs > rules.max_degenerate_share * len(shared):
-        evidence = f"{len(bad)} of {len(shared)} replies loop or are garbage: {ours[bad[0]][-60:]!r}"
-        return Failure(Reason.INVALID_OUTPUT, evidence)
-    return None
-
-
-def _replies(requests: Sequence[Request]) -> dict[tuple[str, str, int], str]:
-    """Text by class, prompt, and how often it was sent before (a prompt may stand in several Cells)."""
-    found: dict[tuple[str, str, int], str] = {}
-    for r in requests:
-        times = sum((r.workload_class, r.prompt_id) == key[:2] for key in found)
-        if r.error is None:
-            found[r.workload_class, r.prompt_id, times] = r.reasoning_text + r.text
-    return found
 
 
 def _unwanted_thinking(requests: Sequence[Request], rules: Rules) -> Failure | None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from statistics import fmean, median
 
 from analysis.acceptance import over_windows
+from analysis.output import pooled
 from analysis.report_input import Comparison, ReportInput
 from results.records import (
     Acceptance,
@@ -200,11 +201,8 @@ def _knob_effect(method: str, knob: str, values: Mapping[KnobValue, Sequence[flo
 
 def pooled_outputs(checks: Iterable[OutputCheck | None]) -> OutputCheck | None:
     """Comparisons of several Blocks as one; None where nothing was compared."""
-    found = [c for c in checks if c is not None and c.compared]
-    if not found:
-        return None
-    diverged = tuple(chars for c in found for chars in c.first_divergence_chars)
-    return OutputCheck(sum(c.compared for c in found), sum(c.identical for c in found), diverged)
+    found = pooled(checks)
+    return found if found.compared else None
 
 
 def shown_points(report: ReportInput) -> dict[str, Point]:

@@ -3,11 +3,22 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from analysis import capacity, findings, hardware, profile_section, sides, tables, variables, words
+from analysis import (
+    capacity,
+    findings,
+    hardware,
+    output_tables,
+    profile_section,
+    sides,
+    tables,
+    variables,
+    words,
+)
 from analysis.answer import Answer, answer, command_title
 from analysis.markup import Scale, block, command, figure, folded, pair, paragraph, section, table, text
 from analysis.plots import Figure, figures
 from analysis.report_input import ReportInput
+from analysis.tables import Table
 from results.records import Verdict
 
 _FOLDER = Path(__file__).parent
@@ -141,6 +152,9 @@ def _sections(report: ReportInput, drawn: dict[str, Figure]) -> list[str]:
             table(tables.finalists(report)),
             table(tables.classes(report)),
             table(tables.outputs(report)),
+            table(output_tables.accuracy(report)),
+            table(output_tables.divergence(report)),
+            folded_table(output_tables.first_difference(report)),
         ),
         section("capacity", "Highest load", table(capacity.highest_loads(report), titled=False)),
         section("latencies", "Latency: what a user feels", table(tables.latency(report), titled=False)),
@@ -162,6 +176,10 @@ def _sections(report: ReportInput, drawn: dict[str, Figure]) -> list[str]:
             words.definitions(report.objective, report.same_margin, comparison=report.comparison is not None)
         ),
     ]
+
+
+def folded_table(content: Table) -> str:
+    return folded(content.title, table(content, titled=False)) if content.rows else ""
 
 
 def _sides(report: ReportInput) -> str:

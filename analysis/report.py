@@ -9,7 +9,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 
-from analysis import findings, hardware, noise, sides, tables, words
+from analysis import findings, hardware, noise, output_tables, sides, tables, words
 from analysis.answer import answer
 from analysis.noise import BlockNoise
 from analysis.page import page
@@ -92,6 +92,7 @@ def as_json(report: ReportInput) -> str:
         "name": report.name,
         "finished": report.finished,
         "objective": report.objective,
+        "greedy": report.greedy,
         "same_margin": report.same_margin,
         "answer": {"tone": said.tone.value, "title": " ".join(filter(None, (said.big, said.unit)))},
         "headline": report.headline,
@@ -145,6 +146,9 @@ def _verdict(report: ReportInput, verdict: Verdict) -> dict[str, object]:
         "cells": list(verdict.cells),
         "identical_share": verdict.identical_share,
         "control_identical_share": verdict.control_identical_share,
+        "outputs": output_tables.figures(verdict.outputs),
+        "control_outputs": output_tables.figures(verdict.control),
+        "accuracy": None if verdict.accuracy is None else asdict(verdict.accuracy),
         "acceptance_length": verdict.acceptance_length,
         "why": verdict.why,
         "warnings": list(verdict.warnings),

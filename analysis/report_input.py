@@ -42,6 +42,17 @@ class HighestLoad:
 
 
 @dataclass(frozen=True, slots=True)
+class Difference:
+    """Two answers to one prompt around the place where they part, a few hundred characters of each."""
+
+    prompt: str
+    label: str  # of the configuration
+    at_chars: int
+    baseline: str
+    candidate: str
+
+
+@dataclass(frozen=True, slots=True)
 class ReportInput:
     """One run as it stands, finished or not. Every field but the name may be empty."""
 
@@ -64,6 +75,8 @@ class ReportInput:
     finished: bool = False  # nothing more would be measured, whatever came of it
     highest_loads: Sequence[HighestLoad] = ()
     profiles: Sequence[Profile] = ()  # traces of servers, in the order they were taken
+    greedy: bool = True  # the same prompt should get the same text again
+    difference: Difference | None = None  # one pair of answers to read
     comparison: Comparison | None = None  # of two configurations, in place of a search
 
     @property

@@ -122,7 +122,10 @@ def outputs(report: ReportInput) -> Table:
         rows = [_output_row(point.label, *shares)] if any(s is not None for s in shares) else []
     itself = report.reference.removeprefix("the ")
     columns = ("Configuration", f"Identical to {report.reference}", f"Control: {itself} to itself")
-    return Table("outputs", "Identical outputs", columns, tuple(rows))
+    note = (
+        "" if report.greedy else "Outputs are sampled (temperature above 0): that they differ says nothing."
+    )
+    return Table("outputs", "Identical outputs", columns, tuple(rows), note=note)
 
 
 def _output_row(label: str, share: float | None, control: float | None) -> tuple[Entry, ...]:

@@ -9,6 +9,7 @@ from collections.abc import Collection, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from analysis import sides
+from analysis.accuracy import in_words
 from analysis.answer import Answer, Tone, answer, command_title
 from analysis.findings import best_verdict, failed, missing, reason_of, search_estimate
 from analysis.hardware import in_short
@@ -157,7 +158,9 @@ def _facts_of(verdict: Verdict, report: ReportInput) -> "list[tuple[str, Text]]"
         control = percent(verdict.control_identical_share)
         of, itself = f"{report.reference}'s", report.reference.removeprefix("the ")
         same = f"{percent(verdict.identical_share)} identical to {of} ({itself} to itself: {control})"
-        facts.append(("Outputs", _text(same)))
+        facts.append(("Outputs", _text(same if report.greedy else f"{same}; sampled, so that says nothing")))
+    if verdict.accuracy is not None:
+        facts.append(("Accuracy", _text(in_words(verdict.accuracy, report.reference))))
     return [*facts, *(("Note", _text(warning, _CAUTION)) for warning in verdict.warnings)]
 
 

@@ -2,7 +2,7 @@
 
 import re
 
-from analysis import capacity, findings, hardware, profile_section, sides, tables, words
+from analysis import capacity, findings, hardware, output_tables, profile_section, sides, tables, words
 from analysis.answer import answer, command_title
 from analysis.report_input import ReportInput
 from analysis.tables import Entry, Table
@@ -43,6 +43,9 @@ def _tables(report: ReportInput) -> tuple[Table, ...]:
         capacity.highest_loads(report),
         tables.latency(report),
         tables.outputs(report),
+        output_tables.accuracy(report),
+        output_tables.divergence(report),
+        output_tables.first_difference(report),
         tables.acceptance(report),
         hardware.energy(report),
         hardware.gpus(report),

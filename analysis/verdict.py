@@ -12,8 +12,10 @@ from enum import StrEnum
 from statistics import fmean, median
 
 from analysis.acceptance import over_windows
+from analysis.accuracy import DOUBT, accuracy, in_words, is_worse
 from analysis.block import limit_ratios, log_speedup, mean_log_speedup
 from analysis.gpu import gpu_warnings
+from analysis.output import divergence_shares, pooled
 from analysis.statistics import LOOKS, look_alpha, t_interval
 from analysis.summary import merged_telemetry
 from results.reasons import Reason
@@ -34,6 +36,7 @@ from results.records import (
 
 ALPHA = 0.05
 SAME_MARGIN = math.log(1.02)
+MOSTLY = 0.5
 
 
 def decide(
@@ -89,13 +92,15 @@ def conclude(
     limits: Mapping[str, float] | None = None,
     weights: Weights = EQUAL_WEIGHTS,
     same_model: bool = True,
+    greedy: bool = True,
 ) -> list[Verdict]:
     """One Verdict per finalist, in their order, from the usable confirmation Blocks.
 
     `finalists` are all that entered the confirmation, also those dropped since: alpha is split over
     them. A finalist that failed in any usable Block, or breaks a limit (latency -> upper bound), is
-    INVALID, however fast it is. Unless both arms serve the `same_model`, nothing is made of outputs that
-    differ.
+    INVALID, however fast it is; so is one with significantly fewer right answers, where prompts have
+    references. Unless both arms serve the `same_model`, nothing is made of outputs that differ; nor
+    unless they are `greedy`, of texts.
     """
     each = look_alpha(alpha, len(looks), len(finalists))
     found = []
@@ -114,9 +119,7 @@ def conclude(
             found.append(Verdict(VerdictKind.INVALID, point, None, {}, (), None, None, None, broken))
             continue
         verdict = _verdict(kind, point, effect, used, each, objective)
-        diverging = _diverges_beyond(used, point) if same_model else ""
-        warnings = tuple(dict.fromkeys([*verdict.warnings, *filter(None, [diverging])]))
-        found.append(replace(verdict, warnings=warnings))
+        found.append(_with_outputs(verdict, used, same_model=same_model, greedy=greedy))
     return found
 
 
@@ -167,7 +170,6 @@ def _verdict(
     alpha: float,
     objective: str,
 ) -> Verdict:
-    outputs, control = _outputs(pairs, point)
     measured = [m for p in pairs for m in p.candidate.measurements]
     off = Acceptance(AcceptanceState.NOT_SPECULATING)
     acceptance = off if point.is_baseline else over_windows(measured)
@@ -177,8 +179,8 @@ def _verdict(
         effect,
         _by_class(pairs, alpha, objective),
         tuple(dict.fromkeys(m.cell.label for m in measured)),
-        outputs.identical_share,
-        control.identical_share,
+        None,
+        None,
         acceptance.length,
         _why(kind, effect, pairs),
         _warnings(pairs, acceptance),
@@ -186,10 +188,32 @@ def _verdict(
     )
 
 
+def _with_outputs(verdict: Verdict, pairs: Sequence[_Pair], *, same_model: bool, greedy: bool) -> Verdict:
+    """The same Verdict with what is known of its outputs, INVALID if fewer of them are right."""
+    outputs, control = _outputs(pairs, verdict.point)
+    found = accuracy((p.baseline, p.candidate) for p in pairs)
+    verdict = replace(
+        verdict,
+        identical_share=outputs.identical_share,
+        control_identical_share=control.identical_share,
+        outputs=outputs,
+        control=control,
+        accuracy=found,
+    )
+    said = in_words(found, reference_name(pairs[0].baseline.point)) if found is not None else ""
+    if same_model and is_worse(found) and verdict.effect is not None:  # at planned looks only
+        return replace(verdict, kind=VerdictKind.INVALID, effect=None, why=f"{Reason.INVALID_OUTPUT}: {said}")
+    doubts = [
+        _diverges_beyond(outputs, control, pairs) if same_model and greedy else "",
+        f"accuracy: {said}" if found is not None and found.p_value <= DOUBT else "",
+    ]
+    return replace(verdict, warnings=tuple(dict.fromkeys([*verdict.warnings, *filter(None, doubts)])))
+
+
 def _outputs(pairs: Sequence[_Pair], point: Point) -> tuple[OutputCheck, OutputCheck]:
     """The candidate's outputs against the baseline's, and as a control the baseline's against its own."""
     checks = [c for p in pairs if (c := p.block.outputs.get(point.key))]
-    return _pooled(checks), _pooled([c for p in pairs if (c := p.block.control)])
+    return pooled(checks), pooled(p.block.control for p in pairs)
 
 
 def _by_class(pairs: Sequence[_Pair], alpha: float, objective: str) -> dict[str, Effect]:
@@ -210,10 +234,6 @@ def _class_ratio(pair: _Pair, workload_class: str, objective: str) -> float:
     by_cell = log_speedup(pair.baseline, pair.candidate, objective)
     cells = [m.cell for m in pair.baseline.measurements]
     return fmean(by_cell[c.label] for c in cells if c.workload_class == workload_class)
-
-
-def _pooled(checks: Sequence[OutputCheck]) -> OutputCheck:
-    return OutputCheck(sum(c.compared for c in checks), sum(c.identical for c in checks), ())
 
 
 def percent(log_ratio: float) -> str:
@@ -250,9 +270,8 @@ def _warnings(pairs: Sequence[_Pair], acceptance: Acceptance) -> tuple[str, ...]
     return tuple(dict.fromkeys([*notes, *of_blocks, *on_gpus]))
 
 
-def _diverges_beyond(pairs: Sequence[_Pair], point: Point) -> str:
+def _diverges_beyond(outputs: OutputCheck, control: OutputCheck, pairs: Sequence[_Pair]) -> str:
     """Divergence from the baseline beyond that of two baseline runs (two standard errors)."""
-    outputs, control = _outputs(pairs, point)
     ours, theirs = outputs.identical_share, control.identical_share
     if ours is None or theirs is None:
         return ""
@@ -261,7 +280,15 @@ def _diverges_beyond(pairs: Sequence[_Pair], point: Point) -> str:
         return ""
     name = reference_name(pairs[0].baseline.point)
     itself = f"two runs of {name}" if pairs[0].baseline.point.name else "two baseline runs"
-    return f"outputs: {ours:.0%} equal {name}'s, {theirs:.0%} between {itself}"
+    early = _early(outputs)
+    unlike = f"; {early:.0%} differ from their beginning on: read some" if early > MOSTLY else ""
+    return f"outputs: {ours:.0%} equal {name}'s, {theirs:.0%} between {itself}{unlike}"
+
+
+def _early(outputs: OutputCheck) -> float:
+    """Share of answers that differ within their first tenth, where rounding has had little time."""
+    shares = divergence_shares(outputs)
+    return shares[0] if shares else 0.0
 
 
 def breaks_limit(verdict: Verdict) -> bool:

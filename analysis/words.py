@@ -69,6 +69,15 @@ def long_time(seconds: float) -> str:
     return f"{minutes} min" if minutes < 90 else f"{minutes // 60} h {minutes % 60:02d} min"
 
 
+def time_span(low_s: float, high_s: float) -> str:
+    """`7 to 19 min`, `40 s to 3 min`; `7 min` if both read the same."""
+    low, high = long_time(low_s), long_time(high_s)
+    if low == high:
+        return high
+    number, _, unit = low.partition(" ")
+    return f"{number if high.partition(' ')[2] == unit else low} to {high}"
+
+
 def count(number: int, noun: str) -> str:
     """`1 trial`, `3 trials`."""
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

@@ -40,7 +40,8 @@ class FakeEngine:
     """Engine `fake`.
 
     `speed(point, workload_class)` is in tokens per second of one stream; `fault(point)` is what goes
-    wrong; `class_of(prompt)` tells the workload class from the text of the last message.
+    wrong; `class_of(prompt)` tells the workload class from the text of the last message; `answer(point,
+    prompt)` is what the server says to it (None: words of its own).
     """
 
     name = "fake"
@@ -54,8 +55,9 @@ class FakeEngine:
         speed: Callable[[Point, str], float] | None = None,
         fault: Callable[[Point], Fault | None] = lambda point: None,
         class_of: Callable[[str], str] = class_before_colon,
+        answer: Callable[[Point, str], str | None] = lambda point, prompt: None,
     ) -> None:
-        self.script = Script(speed or example_speed, fault, class_of)
+        self.script = Script(speed or example_speed, fault, class_of, answer)
 
     def version(self) -> str:
         return "fake 1"

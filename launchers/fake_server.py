@@ -2,6 +2,7 @@
 
 import json
 import random
+import re
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -43,6 +44,7 @@ class Script:
     speed: Callable[[Point, str], float]  # (point, workload class) -> tokens per second of one stream
     fault: Callable[[Point], Fault | None]
     class_of: Callable[[str], str]  # text of the last message -> workload class
+    answer: Callable[[Point, str], str | None] = lambda point, prompt: None  # what it says; None = words
 
 
 class FakeEndpoint:
@@ -163,7 +165,10 @@ class _Stream(BaseHTTPRequestHandler):
         prompt = body["messages"][-1]["content"] if chat else body["prompt"]
         point, fault, script = self.endpoint.point, self.endpoint.fault, self.endpoint.script
         tokens_per_s = script.speed(point, script.class_of(prompt))
-        tokens, sent, start = int(body.get("max_tokens") or 32), 0, time.perf_counter()
+        said = script.answer(point, prompt)
+        pieces = [] if said is None else re.findall(r"\s*\S+", said)
+        limit = int(body.get("max_tokens") or 32)
+        tokens, sent, start = limit if said is None else min(limit, len(pieces)), 0, time.perf_counter()
         words, vocabulary = random.Random(prompt), ("!",) if fault is Fault.GARBAGE else WORDS
         while sent < tokens:
             step = min(self._step(), tokens - sent)
@@ -173,11 +178,12 @@ class _Stream(BaseHTTPRequestHandler):
             if self.endpoint.ending.wait(max(-late_s, 0)) or (sent > step and self._fails(fault)):
                 return
             text = "".join(f"{words.choice(vocabulary)} " for _ in range(step))
+            text = text if said is None else "".join(pieces[sent - step : sent])
             if fault is Fault.ONLY_REASONS:
                 self._event({"choices": [{"index": 0, "delta": {"reasoning_content": text}}]})
             else:
                 self._event({"choices": [_choice(text, None, chat)]})
-        self._event({"choices": [_choice("", "length", chat)]})
+        self._event({"choices": [_choice("", "length" if tokens == limit else "stop", chat)]})
         usage = {"prompt_tokens": len(prompt.split()), "completion_tokens": tokens}
         self._event({"choices": [], "usage": usage})
         self._finish()

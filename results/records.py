@@ -365,10 +365,31 @@ class OutputCheck:
     compared: int
     identical: int
     first_divergence_chars: tuple[int, ...]  # one per differing prompt: length of the common prefix
+    answer_chars: tuple[int, ...] = ()  # likewise: length of the longer answer
 
     @property
     def identical_share(self) -> float | None:
         return self.identical / self.compared if self.compared else None
+
+
+@dataclass(frozen=True, slots=True)
+class Score:
+    """Answers to one prompt that match its reference."""
+
+    right: int
+    asked: int
+
+
+@dataclass(frozen=True, slots=True)
+class Accuracy:
+    """Right answers of a candidate and of the baseline, over the prompts that have a reference."""
+
+    prompts: int
+    right: int
+    baseline_right: int
+    lost: int  # right in the baseline alone
+    gained: int  # right in the candidate alone
+    p_value: float  # chance of so many lost if the candidate answered as well
 
 
 @dataclass(frozen=True, slots=True)
@@ -406,6 +427,7 @@ class ArmRun:
     lossy: str = ""  # why its output is not the target model's; "" = nothing says so
     variables: Variables | None = None
     image: str = ""  # digest of the container image it ran in; "" = a process of the machine
+    scores: Mapping[str, Score] = field(default_factory=dict)  # by class/prompt; only those with a reference
 
     @property
     def stopped_early(self) -> bool:
@@ -521,3 +543,6 @@ class Verdict:
     why: str  # one sentence
     warnings: tuple[str, ...] = ()
     by_cell: Mapping[str, Effect] = field(default_factory=dict)  # by Cell label
+    outputs: OutputCheck | None = None  # its texts against the baseline's, over all Blocks
+    control: OutputCheck | None = None  # the baseline's against its own
+    accuracy: Accuracy | None = None

@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Protocol
 
 from analysis.acceptance import SlotCounts
+from analysis.accuracy import scores
 from analysis.block import ENERGY, Rules, arm_failure, disturbance, judge
 from analysis.output import compare_outputs
 from analysis.parity import workload_warnings
@@ -17,6 +18,7 @@ from results.reasons import Reason
 from results.records import BASELINE, ArmRun, Block, Failure, Phase, Point, Request
 from sweeps.arm import Arm, measure, up
 from sweeps.gate import Gate, PromptKey, seconds_per_token
+from sweeps.now import Now
 from sweeps.setup import Setup
 from sweeps.windows import Window
 
@@ -39,15 +41,23 @@ class Blocks:
     def __init__(
         self,
         setup: Setup,
-        past: Sequence[Block],
+        done: list[Block],
         observe: Callable[[Phase, Point], None],
         setups: Mapping[str, Setup] | None = None,
+        *,
+        again: Callable[[], bool] = lambda: True,
     ) -> None:
-        """`setups` are of Points, by key, that run with another Setup than the others."""
+        """`done` are the Blocks of earlier starts; every new one is put there too.
+
+        `setups` are of Points, by key, that run with another Setup than the others. `again` is asked
+        before an invalid Block is run again.
+        """
         self._setup = setup
+        self._done, self._again = done, again
+        self._now = Now(setup.folder)
         self._setups = setups or {}
         self._observe = observe
-        self._next = max((b.number for b in past), default=-1) + 1
+        self._next = max((b.number for b in done), default=-1) + 1
         self._earlier: dict[tuple[Phase, str], Arm] = {}  # the latest good run of each baseline
         self._baseline_s: dict[PromptKey, float] = {}  # what the baseline needed per token, latest
         self._checked: set[tuple[Phase, str]] = set()  # with whose context the prompts were compared
@@ -67,11 +77,14 @@ class Blocks:
         for _ in range(self._setup.sweep.patience.reruns + 1):
             block = self._run(points, phase, baseline)
             self._setup.folder.add_block(block)
+            self._done.append(block)
             if block.invalid is None:
                 self._given_up = 0
                 return block
             if block.invalid.reason is Reason.TOO_SHORT:
                 break  # the same again would be as short
+            if not self._again():
+                return block  # nothing is decided: the next start measures it
         self._give_up(block)
         return block
 
@@ -97,6 +110,7 @@ class Blocks:
         order = [baseline, *points]
         chance.shuffle(order)
         names = {point.key: f"block{number:04d}-{i}-{point.method}" for i, point in enumerate(order)}
+        self._now.block(number, phase, order)
         if self._setup.sweep.pairing == "together":
             arms = self._together(order, phase, baseline, names, chance)
         else:
@@ -116,6 +130,7 @@ class Blocks:
                 arms.append(arm)
                 gate = self._gate(arm, phase, baseline)
                 for window in self._setup.windows[phase]:
+                    self._now.measures(window.cell, point)
                     self._measure(arm, phase, baseline, window, gate)
             failed = point == baseline and arm.failure is not None
             if failed or (arm.stopped_at_ratio is not None and len(order) == 2):
@@ -135,6 +150,7 @@ class Blocks:
             arms = [servers.enter_context(self._up(p, phase, names[p.key])) for p in order]
             gates = {arm.name: self._gate(arm, phase, baseline) for arm in arms}
             for window in self._setup.windows[phase]:
+                self._now.measures(window.cell)
                 for turn in window.turns():
                     for arm in chance.sample(arms, len(arms)):
                         self._measure(arm, phase, baseline, turn, gates[arm.name])
@@ -146,6 +162,7 @@ class Blocks:
 
     def _up(self, point: Point, phase: Phase, name: str) -> AbstractContextManager[Arm]:
         self._observe(phase, point)
+        self._now.starts(point)
         unchecked = self._server_kind(phase, point) not in self._checked
         prompts = [p for window in self._setup.windows[phase] for p in window.prompts]
         return up(self._setup_of(point), point, name, prompts if unchecked else ())
@@ -180,7 +197,8 @@ class Blocks:
             self._earlier[phase, compared_with.key] = baseline
         candidates = [a for a in arms if a.point != compared_with]
         requests = {arm.point.key: arm.requests for arm in arms}
-        runs = {arm.point.key: arm.record() for arm in arms}
+        references = self._setup.references(phase)
+        runs = {arm.point.key: replace(arm.record(), scores=scores(arm.requests, references)) for arm in arms}
         if reference is not None:
             theirs = runs.get(reference.point.key) or reference.record()
             sent = requests.get(reference.point.key) or reference.requests

@@ -71,12 +71,13 @@ def _measure(
     plan: Plan, own: RunFolder, point: Point, load: float, asked: Question, observer: Observer
 ) -> None:
     """One Block of one server; how it fails, unless by the machine's fault, is the answer as well."""
-    past = own.blocks()
+    done = own.blocks()
+    earlier = len(done)
     try:
-        Blocks(plan.setup(own), past, observer.arm)([], Phase.CONFIRM, point)
+        Blocks(plan.setup(own), done, observer.arm)([], Phase.CONFIRM, point)
     except MeasurementInvalid as error:
         if error.reason in MACHINE_FAULTS:
             raise
     finally:
-        fresh = {str(block.number): load for block in own.blocks()[len(past) :]}
+        fresh = {str(block.number): load for block in done[earlier:]}
         note(own, asked, {**loads_of(own), **fresh})

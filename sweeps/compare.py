@@ -1,5 +1,6 @@
 """Two configurations against each other, without a search: paired Blocks and one verdict."""
 
+import time
 from collections.abc import Callable
 from functools import partial
 
@@ -8,9 +9,11 @@ from results.records import Phase
 from results.store import RunFolder
 from sweeps.block import Blocks
 from sweeps.confirm import confirm, rules_of
+from sweeps.now import Stage, write_stage
 from sweeps.observer import Observer
 from sweeps.outcome import SIDES_FILE
-from sweeps.run import Clock, opened
+from sweeps.run import Clock, end, opened
+from sweeps.session import sessions_of, spent_s
 from sweeps.sides import Comparison
 
 
@@ -27,32 +30,35 @@ def run_comparison(
         folder.write_json(SIDES_FILE, compared.record())
         for note in (*compared.notes(), *compared.notes_of_sides()):
             observer.note(note)
-        _measure(compared, folder, observer, stopped)
+        clock = _measure(compared, folder, observer, stopped)
         folder.write_json(SIDES_FILE, compared.record())  # what could not be checked shows on the way
         if not stopped():
-            folder.write_json("ended.json", {"trials": 0})
+            end(folder, 0, clock)
 
 
 def _measure(
     compared: Comparison, folder: RunFolder, observer: Observer, stopped: Callable[[], bool]
-) -> None:
+) -> Clock:
     past = folder.blocks()
-    clock = Clock(compared.sweep, past)
+    clock = Clock(compared.sweep, past, spent_s(sessions_of(folder), time.time()))
     setups = {side.point.key: side.plan.setup(folder) for side in compared.sides}
-    blocks = Blocks(setups[compared.a.point.key], past, observer.arm, setups)
-    run_block = partial(blocks, baseline=compared.a.point)
 
     def go_on() -> bool:
-        return not stopped() and clock.left_s() > 0
+        return not stopped() and clock.may_confirm()
 
+    blocks = Blocks(setups[compared.a.point.key], past, observer.arm, setups, again=go_on)
+    run_block = partial(blocks, baseline=compared.a.point)
     looks = compared.sweep.confirm.looks
     total = looks[0] if compared.b is None else looks[-1]
     usable = sum(b.invalid is None for b in past)
+    write_stage(folder, Stage.CONFIRM, usable, total)
     observer.begin(Phase.CONFIRM, usable, total)
     if compared.b is not None:
         rules = rules_of(compared.sweep)
-        confirm(run_block, [compared.b.point], past, rules, go_on=go_on, on_block=observer.look)
-        return
+        earlier = [*past]  # which itself grows
+        confirm(run_block, [compared.b.point], earlier, rules, go_on=go_on, on_block=observer.look)
+        return clock
     while usable < total and go_on():
         usable += run_block([], Phase.CONFIRM).invalid is None
         observer.look(usable, ())
+    return clock

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import TypedDict
+from typing import NotRequired, TypedDict
 
 from analysis.verdict import conclude, still_open
 from results.records import Block, Phase, Point, Trial, Verdict, Weights
@@ -20,6 +20,7 @@ class Rules(TypedDict):
     same_margin: float
     limits: Mapping[str, float]
     weights: Weights
+    greedy: NotRequired[bool]  # by default it is
 
 
 def rules_of(sweep: Sweep) -> Rules:
@@ -31,6 +32,7 @@ def rules_of(sweep: Sweep) -> Rules:
         same_margin=math.log1p(sweep.confirm.same_margin),
         limits=sweep.limits,
         weights=sweep.weights.to_record(),
+        greedy=sweep.workload.is_greedy,
     )
 
 

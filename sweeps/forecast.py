@@ -8,6 +8,8 @@ from pathlib import Path
 
 from analysis.statistics import look_alpha, smallest_effect
 from launchers.engines import is_container, launch_of, shown_command
+from launchers.gpu_choice import Shown, server_environment, visible_gpus
+from launchers.nvml import driver
 from results.records import BASELINE, Phase, Point
 from sweeps.prepare import Plan
 from sweeps.space import baseline_space, iter_start_points
@@ -41,7 +43,7 @@ def forecast(plan: Plan) -> Forecast:
         baseline=command_of(plan, BASELINE),
         baseline_example=_baseline_example(plan),
         first_trials=tuple(command_of(plan, p) for p in islice(iter_start_points(plan.space), SHOWN_TRIALS)),
-        time=_time(plan, trials + _baseline_trials(plan)),
+        time=sweep_time(plan),
         sensitivity=sensitivity(plan),
         notes=tuple(plan.notes),
     )
@@ -84,17 +86,19 @@ def _variables(point: Point, words: Sequence[str]) -> Sequence[str]:
     return [] if is_container(words) else [f"{n}={shlex.quote(v)}" for n, v in given.items()]
 
 
-def _time(plan: Plan, trials: int) -> str:
-    """Wall time at an assumed speed; the sweep itself revises it as it measures."""
+def sweep_time(plan: Plan) -> str:
+    """Wall time and GPU hours at an assumed speed; the sweep itself revises it as it measures."""
     confirm = plan.sweep.confirm
+    trials = min(plan.sweep.budget.trials, len(plan.space.points)) + _baseline_trials(plan)
     arm_s, start_s = _arm_s(plan), plan.engine.usual_start_s
     arms = confirm.finalists + 1
     search_s = 2 * arm_s * trials
     first_s, last_s = (search_s + arm_s * arms * looks for looks in (confirm.looks[0], confirm.looks[-1]))
-    span = f"{_minutes(first_s)} to {_minutes(last_s)} in all{_limit(plan)}"
+    span = " to ".join(dict.fromkeys((_minutes(first_s), _minutes(last_s)))) + f" in all{_limit(plan)}"
     return (
         f"About {_minutes(search_s)} to search and {span},"
         f" if a start takes {start_s:g} s and one stream gives {ASSUMED_TOKENS_PER_S:g} tokens/s."
+        f"{_gpu_hours([plan], first_s, last_s)}"
     )
 
 
@@ -102,13 +106,34 @@ def comparison_time(plans: Sequence[Plan]) -> str:
     """Wall time of a comparison of these Plans, or of the one alone up to the first look."""
     looks = plans[0].sweep.confirm.looks
     block_s = sum(map(_arm_s, plans))
-    span = [_minutes(block_s * n) for n in (looks[0], looks[-1] if len(plans) > 1 else looks[0])]
+    first_s, last_s = (block_s * n for n in (looks[0], looks[-1] if len(plans) > 1 else looks[0]))
+    span = [_minutes(first_s), _minutes(last_s)]
     starts = ", ".join(f"{plan.engine.usual_start_s:g} s" for plan in plans if plan.engine.usual_start_s)
     started = f" a start takes {starts} and" if starts else ""
     return (
         f"About {' to '.join(dict.fromkeys(span))}{_limit(plans[0])}, if{started} one stream gives"
-        f" {ASSUMED_TOKENS_PER_S:g} tokens/s."
+        f" {ASSUMED_TOKENS_PER_S:g} tokens/s.{_gpu_hours(plans, first_s, last_s)}"
     )
+
+
+def _gpu_hours(plans: Sequence[Plan], first_s: float, last_s: float) -> str:
+    """What that is in GPU hours, as a sentence; "" without a GPU. A budget of hours ends it earlier."""
+    gpus, hours = max(map(gpus_taken, plans)), plans[0].sweep.budget.hours or float("inf")
+    if not gpus:
+        return ""
+    spans = (min(seconds / 3600, hours) * gpus for seconds in (first_s, last_s))
+    on = "one GPU" if gpus == 1 else f"{gpus} GPUs"
+    return f" On {on} that is {' to '.join(dict.fromkeys(f'{h:.1f}' for h in spans))} GPU hours."
+
+
+def gpus_taken(plan: Plan) -> int:
+    """GPUs that a server of the plan takes: one a rank, or all that its environment leaves to it."""
+    shown = [Shown(device.index, device.uuid, device.name) for device in driver().devices]
+    container = plan.sweep.container.gpu_ids if plan.sweep.container is not None else None
+    visible = visible_gpus(shown, server_environment(plan.sweep.env), container).uuids
+    if plan.engine.torch_of(BASELINE) is None:
+        return len(visible)
+    return min(len(visible), plan.engine.ranks(BASELINE, plan.served))
 
 
 def _limit(plan: Plan) -> str:

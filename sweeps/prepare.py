@@ -66,6 +66,7 @@ class Plan:
             "images": image_digests(self.places, {point.image for point in self.space.points.values()}),
             "load": short_hash([repr(pace) for pace in self.paces]),
             "prompts": {phase: _hash(windows) for phase, windows in self.windows.items()},
+            "references": _references_hash(self.windows),
         }
 
     def setup(self, folder: RunFolder) -> Setup:
@@ -84,6 +85,24 @@ class Plan:
 
 def _hash(windows: Sequence[Window]) -> str:
     return prompts_of.prompt_set_hash([p for window in windows for p in window.prompts])
+
+
+def _references_hash(windows: Mapping[Phase, Sequence[Window]]) -> str:
+    """Of what is scored and how; "" if nothing is."""
+    every = [p for of_phase in windows.values() for window in of_phase for p in window.prompts]
+    told = [[p.workload_class, p.id, p.reference.match, *p.reference.accepted] for p in every if p.reference]
+    return short_hash(told) if told else ""
+
+
+def _check_references(sweep: Sweep, grids: Mapping[Phase, Grid]) -> None:
+    """Raises UsageError for what an answer of fixed length cannot match: it runs on after its end."""
+    prompts = [p for grid in grids.values() for of_class in grid.prompts.values() for p in of_class]
+    whole = next((p.id for p in prompts if p.reference and p.reference.match != "contains"), None)
+    if whole is not None and sweep.workload.lengths == "fixed":
+        raise UsageError(
+            f"prompt {whole} has a reference, and with workload.lengths: fixed an answer runs on after its"
+            " end: set workload.lengths: natural, with max_tokens so that answers fit, or use match: contains"
+        )
 
 
 def prepare(sweep: Sweep, *, planning: bool = False, told: Told = silent) -> Plan:
@@ -133,6 +152,7 @@ def plan_of(
     space = space_of(engine, served, sweep)
     _check_paces(sweep, paces)
     grids = _grids(sweep, paces)
+    _check_references(sweep, grids)
     _check_weights(sweep, [*grids[Phase.SEARCH].prompts], paces)
     return Plan(
         sweep=sweep,

@@ -5,7 +5,7 @@ import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, Protocol
 
@@ -15,10 +15,12 @@ from results.reasons import MACHINE_FAULTS
 from results.records import BASELINE, Block, Phase, Point
 from results.store import RunFolder
 from sweeps.block import BlockRunner, Blocks
-from sweeps.calibrate import calibrate
 from sweeps.confirm import confirm, finalists_of, rules_of
+from sweeps.estimate import usual_block_s
+from sweeps.now import Stage, write_stage
 from sweeps.observer import Observer
 from sweeps.prepare import Plan
+from sweeps.session import ENDED_FILE, session, sessions_of, spent_s
 from sweeps.space import Space, baseline_space
 from sweeps.study import Search, best_of
 from sweeps.sweep import Sweep, parse_sweep
@@ -66,16 +68,19 @@ def opened(folder: RunFolder, claimant: Claimant, observer: Observer) -> Iterato
         claim(folder, claimant)
         for leftover in reap(folder.path, end=True):
             observer.note(f"ended a server left behind by an earlier start: {leftover.what}")
-        with _session(folder):
+        with session(folder):
             yield
 
 
 def _run(plan: Plan, folder: RunFolder, observer: Observer, stopped: GoOn) -> None:
-    past = folder.blocks()
-    clock = Clock(plan.sweep, past)
-    run_block = Blocks(plan.setup(folder), past, observer.arm)
+    blocks = folder.blocks()
+    clock = Clock(plan.sweep, blocks, spent_s(sessions_of(folder), time.time()))
+
+    def may_go_on() -> bool:
+        return not stopped() and clock.may_confirm()
+
+    run_block = Blocks(plan.setup(folder), blocks, observer.arm, again=may_go_on)
     run = Run(plan.space, plan.sweep, folder, run_block, observer)
-    (folder.path / "ended.json").unlink(missing_ok=True)
     folder.write_json("notes.json", {"notes": plan.notes})
     for note in plan.notes:
         observer.note(note)
@@ -83,14 +88,11 @@ def _run(plan: Plan, folder: RunFolder, observer: Observer, stopped: GoOn) -> No
     def may_search() -> bool:
         return not stopped() and clock.may_search()
 
-    def may_confirm() -> bool:
-        return not stopped() and clock.left_s() > 0
-
     baseline = run.tune_baseline(may_search)
     run.search(baseline, may_search)
-    run.confirm(baseline, may_confirm)
+    run.confirm(baseline, may_go_on)
     if not stopped():
-        folder.write_json("ended.json", {"trials": len(folder.trials())})  # by itself, with so many Trials
+        end(folder, len(folder.trials()), clock)
 
 
 @dataclass(frozen=True)
@@ -131,7 +133,7 @@ class Run:
             return
         self.folder.write_json("finalists.json", {"points": points})
         past = [b for b in self.folder.blocks() if b.phase is Phase.CONFIRM]
-        self.observer.begin(Phase.CONFIRM, len(past), self.sweep.confirm.looks[-1])
+        self._begin(Stage.CONFIRM, len(past), self.sweep.confirm.looks[-1])
         run_block = partial(self.run_block, baseline=baseline)
         rules, look = rules_of(self.sweep), self.observer.look
         confirm(run_block, points, past, rules, go_on=go_on, on_block=look)
@@ -150,9 +152,10 @@ class Run:
             if (t.failure is None or t.failure.reason not in MACHINE_FAULTS)
         ]
         asker = Search(space, trials=budget, seed=self.sweep.seed, journal=self.folder.study_file, past=past)
-        self.observer.begin(Phase.SEARCH, len(past) - 1, min(budget, len(space.points)))
+        stage = Stage.BASELINE if space.is_baseline else Stage.SEARCH
+        self._begin(stage, len(past) - 1, min(budget, len(space.points)))
         numbers = itertools.count(len(trials))
-        while go_on() and (asked := asker.ask()) is not None:
+        while asker.remaining and go_on() and (asked := asker.ask()) is not None:
             point, source = asked
             block = self.run_block([point], Phase.SEARCH, baseline)
             trial = trial_of(
@@ -167,6 +170,10 @@ class Run:
             self.folder.add_trial(trial)
             asker.tell(trial)
             self.observer.trial(trial, asker.best)
+
+    def _begin(self, stage: Stage, done: int, total: int) -> None:
+        write_stage(self.folder, stage, done, total)
+        self.observer.begin(Phase.CONFIRM if stage is Stage.CONFIRM else Phase.SEARCH, done, total)
 
 
 def claim(folder: RunFolder, claimant: Claimant) -> None:
@@ -198,6 +205,7 @@ def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
         ("sides", "the configurations compared"),
         ("served", "model files"),
         ("prompts", "prompts"),
+        ("references", "the references of the prompts"),
         ("load", "arrival times"),
         ("images", "container images"),
     ]
@@ -216,37 +224,39 @@ def _cards(host: Mapping[str, Any]) -> list[tuple[str, float | None]]:
 
 
 class Clock:
-    """Wall time of a run against its budget, earlier starts included."""
+    """Wall time of a run against its budget, earlier starts included.
 
-    def __init__(self, sweep: Sweep, past: Sequence[Block]) -> None:
-        self._hours = sweep.budget.hours
-        self._past = past
-        self._began = time.monotonic()
+    A Block is begun only if one like the last few would end in time: so the run ends within one Block
+    of the budget, and not beyond it unless that Block is slower than those.
+    """
+
+    def __init__(self, sweep: Sweep, blocks: Sequence[Block], spent_s: float) -> None:
+        """`blocks` grows while the run goes on; `spent_s` until now."""
+        self._sweep = sweep
+        self._blocks = blocks
+        self._began = time.monotonic() - spent_s
+        self.refused = False  # something more would have been measured
 
     def left_s(self) -> float:
         """Seconds left; infinite without a budget of hours."""
-        if self._hours is None:
-            return float("inf")
-        spent = sum(b.ended_at - b.started_at for b in self._past)
-        return self._hours * 3600 - spent - (time.monotonic() - self._began)
+        hours = self._sweep.budget.hours
+        return float("inf") if hours is None else hours * 3600 - (time.monotonic() - self._began)
 
     def may_search(self) -> bool:
-        """Whether the part of the budget that is kept for the confirmation is still untouched."""
-        return self._hours is None or self.left_s() > self._hours * 3600 * CONFIRM_SHARE
+        """Whether a Block fits before the part of the budget that is kept for the confirmation."""
+        kept_s = (self._sweep.budget.hours or 0.0) * 3600 * CONFIRM_SHARE
+        return self._fits(self.left_s() - kept_s, Phase.SEARCH)
+
+    def may_confirm(self) -> bool:
+        """Whether a Block of the confirmation fits into what is left."""
+        return self._fits(self.left_s(), Phase.CONFIRM)
+
+    def _fits(self, left_s: float, phase: Phase) -> bool:
+        fits = left_s > (usual_block_s(self._blocks, phase, self._sweep.confirm.finalists) or 0.0)
+        self.refused |= not fits
+        return fits
 
 
-@contextmanager
-def _session(folder: RunFolder) -> Iterator[None]:
-    """Calibrate the client and note when this start of the run began and ended."""
-    earlier = folder.read_json("sessions.json").get("sessions", [])
-    began_at, calibration = time.time(), calibrate()
-
-    def note(ended_at: float | None) -> None:
-        session = {"began_at": began_at, "ended_at": ended_at, "calibration": asdict(calibration)}
-        folder.write_json("sessions.json", {"sessions": [*earlier, session]})
-
-    note(None)
-    try:
-        yield
-    finally:
-        note(time.time())
+def end(folder: RunFolder, trials: int, clock: Clock) -> None:
+    """Note that the run ended by itself, with so many Trials."""
+    folder.write_json(ENDED_FILE, {"trials": trials, "out_of_time": clock.refused})

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
+from analysis.accuracy import Reference, prompt_key
 from launchers.engines.engine import Engine, Served
 from launchers.engines.http import headers_for
 from launchers.launcher import Endpoint, Launcher
@@ -34,6 +35,15 @@ class Setup:
     def nccl(self) -> NcclCheck:
         """Asks NCCL about each set of variables once in a run."""
         return NcclCheck(self.engine, self.served)
+
+    def references(self, phase: Phase) -> dict[str, Reference]:
+        """Of the prompts that have one, by class and id."""
+        return {
+            prompt_key(p.workload_class, p.id): p.reference
+            for window in self.windows[phase]
+            for p in window.prompts
+            if p.reference is not None
+        }
 
     def prompt_set(self, phase: Phase) -> str:
         """Hash of the prompts of a phase."""

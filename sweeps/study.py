@@ -114,11 +114,14 @@ class Search:
             trial = self._study.ask()
             point = self._space.suggest(trial)
             if point is None:  # against the engine's rules: never launched, costs nothing
+                trial.set_user_attr("state", "passed over: against the engine's rules")
                 trial.set_constraint("legal", 1.0)
                 self._study.tell(trial, state=_pruned())
             elif (known := self._told.get(point.key)) is not None:
                 _tell(self._study, trial, known)
             elif not self._fits(point) or self._looks_doomed(point):  # while there is something better to try
+                trial.set_user_attr("point", point.label)
+                trial.set_user_attr("state", "passed over: what is closest to it failed")
                 trial.set_constraint("failed", 1.0)
                 self._study.tell(trial, state=_pruned())
             else:
@@ -200,18 +203,22 @@ def _new_study(journal: Path, seed: int) -> "optuna.Study":
     optuna.logging.set_verbosity(logging.ERROR)
     for stale in journal.parent.glob(journal.name + "*"):
         stale.unlink()
-    return optuna.create_study(
-        study_name="tuner",
+    study = optuna.create_study(
+        study_name=journal.parent.name,
         direction="maximize",
         storage=JournalStorage(JournalFileBackend(str(journal))),
         sampler=optuna.samplers.TPESampler(seed=seed),
         pruner=optuna.pruners.NopPruner(),
     )
+    study.set_user_attr("value", "log(speed-up over the baseline): 0 = as fast, 0.0953 = 1.10x")
+    return study
 
 
 def _tell(study: "optuna.Study", asked: "optuna.Trial", trial: Trial) -> None:
     import optuna
 
+    for name, told in _attributes(trial).items():
+        asked.set_user_attr(name, told)
     for name, value in trial.limits.items():
         asked.set_constraint(name, value)
     if trial.log_speedup is not None and trial.state is not TrialState.FAILED:
@@ -222,6 +229,16 @@ def _tell(study: "optuna.Study", asked: "optuna.Trial", trial: Trial) -> None:
     else:
         asked.set_constraint("failed", 1.0)
         study.tell(asked, state=_pruned())
+
+
+def _attributes(trial: Trial) -> dict[str, str | float]:
+    """What a person wants to know of a trial: for optuna-dashboard, never read again here."""
+    cells = {f"speed-up, {cell}": round(math.exp(ratio), 4) for cell, ratio in trial.by_cell.items()}
+    limits = {f"share of limit {name}": round(math.exp(v), 4) for name, v in trial.limits.items()}
+    whole = {} if trial.log_speedup is None else {"speed-up": round(math.exp(trial.log_speedup), 4)}
+    failure = trial.failure
+    why = {"reason": failure.reason.value, "evidence": failure.evidence} if failure is not None else {}
+    return {"point": trial.label, "state": trial.state.value, **whole, **why, **cells, **limits}
 
 
 def _pruned() -> "optuna.trial.TrialState":

@@ -106,6 +106,12 @@ class Workload(_Model):
             raise ValueError("a length is named twice: its Cells could not be told apart")
         return context
 
+    @property
+    def is_greedy(self) -> bool:
+        """Whether the same prompt should get the same text again."""
+        sampling = {"temperature": self.temperature, **self.sampling}
+        return sampling["temperature"] == 0 or sampling.get("top_k") == 1
+
     @field_validator("thinking", mode="before")
     @classmethod
     def _yaml_boolean(cls, value: object) -> object:

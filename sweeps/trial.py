@@ -4,6 +4,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import replace
 
+from analysis.accuracy import accuracy, in_words, is_worse
 from analysis.block import ENERGY, limit_ratios, log_speedup, mean_log_speedup
 from analysis.gpu import energy_gap
 from results.reasons import Reason
@@ -59,6 +60,9 @@ def trial_of(
         return replace(trial, state=TrialState.HOPELESS, log_speedup=math.log(arm.stopped_at_ratio))
     if baseline is None:
         return trial
+    answered = accuracy([(baseline, arm)])
+    if answered is not None and is_worse(answered):
+        return replace(trial, failure=Failure(Reason.INVALID_OUTPUT, in_words(answered, "the baseline")))
     by_cell = log_speedup(baseline, arm, objective)
     if len(by_cell) < len(baseline.measurements):
         return replace(trial, failure=_unknown_figure(objective, baseline, arm))

@@ -8,10 +8,11 @@ from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
 from random import Random
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 
+from analysis.accuracy import Match, Reference, last_number
 from results.errors import UsageError
 
 CLASSES: tuple[str, ...] = (
@@ -36,6 +37,7 @@ class Prompt:
     text: str = ""  # plain prompt, when there are no messages
     max_tokens: int | None = None  # overrides the workload's
     split: Split | None = None  # None: the file does not say; see split_prompts
+    reference: Reference | None = None  # what answers it rightly
 
     @property
     def content(self) -> tuple[str, ...]:
@@ -66,7 +68,9 @@ def from_file(path: Path, default_class: str | None = None) -> list[Prompt]:
     `turns`: MT-bench and Spec-Bench, with `question_id` and `category`; the first turn is asked;
     `conversations`: ShareGPT; the first human turn is asked, entries without one are skipped.
     Optional: `id` (default: file name and line), `class` (default: `category`, else `default_class`,
-    else the file's name), `max_tokens`, and `split` ("tuning" or "validation").
+    else the file's name), `max_tokens`, `split` ("tuning" or "validation"), and `reference`, a text or
+    a list of texts of which any is right, with `match` ("exact", "contains" or "number"). The
+    references of MT-bench are no such texts: of an entry with `turns` they count only with a `match`.
     Raises UsageError with file and line, or entry of the array.
     """
     try:
@@ -211,6 +215,24 @@ class _Entry(msgspec.Struct, rename={"workload_class": "class"}):
     category: _Text | None = None
     max_tokens: Annotated[int, msgspec.Meta(ge=1)] | None = None
     split: Split | None = None
+    reference: Any = None  # of any shape where it is not ours
+    match: Match | None = None
+
+    def accepted(self) -> Reference | None:
+        """What is right; None where nothing says so. Raises ValueError."""
+        is_ours = self.match is not None or self.prompt is not None or self.messages is not None
+        if not is_ours or (self.reference is None and self.match is None):
+            return None
+        given = [self.reference] if isinstance(self.reference, str) else self.reference
+        if (
+            not isinstance(given, list)
+            or not given
+            or not all(isinstance(t, str) and t.strip() for t in given)
+        ):
+            raise ValueError("`reference` must be a text, or a list of texts")
+        if self.match == "number" and (bad := next((t for t in given if last_number(t) is None), None)):
+            raise ValueError(f"`match` is number, and the reference {bad!r} has none")
+        return Reference(tuple(given), self.match or "exact")
 
     def asked(self) -> list[_Message]:
         """The chat messages to send; empty when there is nothing to ask."""
@@ -284,6 +306,7 @@ def _prompt(value: object, default_id: str, default_class: str) -> Prompt | None
         text=entry.prompt or "",
         max_tokens=entry.max_tokens,
         split=entry.split,
+        reference=entry.accepted(),
     )
     "".join((prompt.id, prompt.workload_class, *prompt.content)).encode()  # half a surrogate pair
     return prompt

@@ -2,7 +2,19 @@ import json
 
 import pytest
 
-from analysis.output import compare_outputs, degeneration, is_degenerate
+from analysis.output import (
+    around_difference,
+    compare_outputs,
+    degeneration,
+    divergence_chars,
+    divergence_shares,
+    is_degenerate,
+    pooled,
+)
+from analysis.wrong_output import wrong_in_one_cell, wrong_output
+from results.reasons import Reason
+from results.records import BASELINE, Cell, OutputCheck
+from tests.analysis.build import FAST, arm, measurement, request
 
 PROSE = (
     "The lighthouse had stood on the rocks for more than a century, and nobody in the village could "
@@ -61,9 +73,41 @@ REPETITIVE_BUT_RIGHT = {
     "chorus": "Row, row, row your boat,\nGently down the stream.\nMerrily, merrily, merrily, merrily,\n"
     "Life is but a dream.\n\n" * 3,
     "short": "Yes, yes, yes, yes!",
+    "one letter": "B",
+    "deep indentation": "\n".join("    " * i + f"if a{i}:" for i in range(12)),
+    "rulers of a comment": "#" * 80 + "\n# Title\n" + "#" * 80 + "\nx = 1\n" + "#" * 80,
+    "aligned table": f"| {'a':20} | {'b':20} |\n|{'-' * 22}|{'-' * 22}|\n"
+    + "".join(f"| {w:20} | {len(w):20} |\n" for w in PROSE.split()[:14]),
+    "grid": "+----------+----------+\n"
+    + "+----------+----------+\n".join(f"| {w:8} | {i:8} |\n" for i, w in enumerate(PROSE.split()[:9])),
+    "css": "\n".join(f".m-{i} {{ margin: {i}px; }}\n.p-{i} {{ padding: {i}px; }}" for i in range(1, 25)),
+    "error handling": "\n".join(
+        f"x{i}, err := step{i}(ctx)\nif err != nil {{\n\treturn nil, err\n}}" for i in range(12)
+    ),
+    "japanese": "吾輩は猫である。名前はまだ無い。どこで生れたかとんと見当がつかぬ。何でも薄暗い所で"
+    "ニャーニャー泣いていた事だけは記憶している。",
+    "thai": "ประเทศไทยเป็นประเทศที่ตั้งอยู่ในภูมิภาคเอเชียตะวันออกเฉียงใต้ มีพรมแดนติดกับประเทศลาวและกัมพูชา",
+    "arabic": "اللغة العربية هي أكثر اللغات تحدثا ونطقا ضمن مجموعة اللغات السامية وإحدى أكثر اللغات",
+    "two scripts": "使用GPU加速LLM推理时，KV缓存和CUDA图可以显著降低延迟，但HBM带宽仍然是瓶颈。",
+    "greek letters": "Let α be the rate and β the cost; then αβ > 1 implies Δx → 0, and µ = 3 µm for all ε.",
     "number": "42",
 }
 FAULTS = {
+    "blank": " \n" * 60,
+    "text, then blank lines": PROSE + "\n" * 400,
+    "zero width": "\u200b" * 120,
+    "padding tokens": "<pad>" * 40,
+    "numbered sentence": "\n".join(f"{i}. The answer is correct." for i in range(1, 40)),
+    "sentence with a counter": " ".join(f"Step {i}: I need to check the answer again." for i in range(1, 30)),
+    "two sentences in turns": "I think so. But wait, maybe not. " * 12,
+    "loop in the middle": PROSE[:150] + " and again" * 60 + PROSE[150:],
+    "korean loop": "안녕하세요 반갑습니다 " * 20,
+    "thai loop": "สวัสดีครับผมชื่อ" * 14,
+    "few exclamation marks": "!!!!!!!!",
+    "short loop of two": "ab" * 10,
+    "noise of all scripts": "".join(
+        chr((0x416, 0x4E2D, 0x61, 0x627, 0xAC00, 0x3B1)[i * 7 % 6] + i % 9) for i in range(200)
+    ),
     "one token": " the" + "!" * 28,
     "one token for long": "!" * 4000,
     "sentence": "The capital of France is Paris. " + "It is a beautiful city. " * 12,
@@ -83,7 +127,8 @@ def test_repetition_that_means_something_passes(name: str) -> None:
 
 @pytest.mark.parametrize("name", FAULTS)
 def test_loops_and_garbage_are_found(name: str) -> None:
-    assert is_degenerate(FAULTS[name], None)
+    if FAULTS[name].strip():  # without a reference an empty text is not judged
+        assert is_degenerate(FAULTS[name], None)
     assert is_degenerate(FAULTS[name], PROSE)
 
 
@@ -115,3 +160,66 @@ def test_outputs_are_compared_prompt_by_prompt() -> None:
     assert found.first_divergence_chars == (2, 2)
     assert found.identical_share == pytest.approx(1 / 3)
     assert compare_outputs({}, {"a": "x"}).identical_share is None
+
+
+def test_a_short_answer_may_be_what_it_looks_like() -> None:
+    assert not is_degenerate("11111111", "00000000")  # both are one unit
+    assert not is_degenerate("yes yes yes", PROSE)
+
+
+def test_where_answers_part_by_place_and_in_characters() -> None:
+    same = "x" * 100
+    ends = {"a": 0, "b": 9, "c": 10, "d": 49, "e": 99}
+    others = {p: same[:at] + "y" + same[at + 1 :] for p, at in ends.items()}
+    found = compare_outputs(dict.fromkeys([*ends, "f"], same), {**others, "f": same})
+    assert found.answer_chars == (100,) * 5
+    assert divergence_shares(found) == pytest.approx((2 / 6, 1 / 6, 1 / 6, 0, 1 / 6))
+    assert divergence_chars(found) == {"p10": 0, "p50": 10, "p90": 99}
+
+
+def test_an_answer_that_only_ends_earlier_parts_at_its_end() -> None:
+    found = compare_outputs({"a": "abcd", "b": ""}, {"a": "abcdefgh", "b": "abc"})
+    assert found.first_divergence_chars == (4, 0)
+    assert divergence_shares(found) == (0.5, 0, 0, 0.5, 0)
+    longer = compare_outputs({"a": "abc"}, {"a": "abc"})
+    assert divergence_shares(longer) == (0, 0, 0, 0, 0)
+    assert divergence_chars(longer) == {}
+
+
+def test_pooling_keeps_every_divergence() -> None:
+    a, b = OutputCheck(3, 1, (5, 7), (10, 10)), OutputCheck(2, 1, (1,), (4,))
+    assert pooled([a, None, b]) == OutputCheck(5, 2, (5, 7, 1), (10, 10, 4))
+    assert pooled([]).identical_share is None
+    assert divergence_shares(pooled([])) is None
+    assert divergence_shares(OutputCheck(2, 1, (3,))) is None  # a record without lengths
+
+
+def test_two_answers_are_shown_around_the_place_where_they_part() -> None:
+    at, left, right = around_difference("s" * 500 + "left" + "l" * 500, "s" * 500 + "right")
+    assert at == 500
+    assert left == "…" + "s" * 100 + "left" + "l" * 196 + "…"
+    assert right == "…" + "s" * 100 + "right"
+    assert around_difference("ab", "ac") == (1, "ab", "ac")
+
+
+CELLS = [Cell(f"class{i}", "closed(1)") for i in range(12)]
+
+
+def replies(bad: Cell | None) -> list[object]:
+    return [
+        request(f"p{n}", text="!" * 60 if cell == bad else PROSE + str(n), workload_class=cell.workload_class)
+        for cell in CELLS
+        for n in range(2)
+    ]
+
+
+def test_garbage_in_one_cell_of_many_is_found_though_it_is_few_among_all() -> None:
+    run, baseline = (arm(p, *(measurement(c) for c in CELLS)) for p in (FAST, BASELINE))
+    spoiled, sound = replies(CELLS[7]), replies(None)
+    assert wrong_output(spoiled, sound, 0.10) is None  # type: ignore[arg-type]
+    failure = wrong_in_one_cell(run, spoiled, baseline, sound)  # type: ignore[arg-type]
+    assert failure is not None and failure.reason is Reason.INVALID_OUTPUT
+    assert failure.evidence.startswith("class7 @ closed(1): 2 of 2 replies loop")
+    assert wrong_in_one_cell(run, sound, baseline, sound) is None  # type: ignore[arg-type]
+    assert wrong_in_one_cell(run, spoiled, baseline, spoiled) is None  # type: ignore[arg-type]
+    assert wrong_in_one_cell(run, spoiled[1:], baseline, sound) is None  # type: ignore[arg-type]

@@ -44,7 +44,7 @@ def run(searching: Search, value: float | None = None) -> list[tuple[Point, str]
 
 def stored(tmp_path: Path) -> list[optuna.trial.FrozenTrial]:
     storage = JournalStorage(JournalFileBackend(str(tmp_path / "study.log")))
-    return optuna.load_study(study_name="tuner", storage=storage).trials
+    return optuna.load_study(study_name=None, storage=storage).trials
 
 
 def test_every_point_once_then_the_space_is_used_up(tmp_path: Path) -> None:

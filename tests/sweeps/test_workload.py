@@ -1,6 +1,7 @@
 """Prompts: what ships, what users bring, and what is refused."""
 
 import json
+import re
 from itertools import combinations
 from pathlib import Path
 
@@ -8,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from analysis.accuracy import Reference
 from results.errors import UsageError
 from sweeps.workload import (
     CLASSES,
@@ -338,3 +340,52 @@ class TestContext:
     def test_the_prompts_own_answer_length_counts(self) -> None:
         with pytest.raises(UsageError, match="up to 31"):
             check_context([chat("a", max_tokens=31)], 10, 100, lambda _: 70)
+
+
+# --- references
+
+
+def one(tmp_path: Path, **entry: object) -> Prompt:
+    (tmp_path / "refs.jsonl").write_text(json.dumps({"id": "a", **entry}))
+    return from_file(tmp_path / "refs.jsonl")[0]
+
+
+@pytest.mark.parametrize(
+    ("entry", "reference"),
+    [
+        ({"prompt": "x"}, None),
+        ({"prompt": "x", "reference": "42"}, Reference(("42",), "exact")),
+        ({"prompt": "x", "reference": ["a", "b"], "match": "contains"}, Reference(("a", "b"), "contains")),
+        (
+            {"messages": [{"role": "user", "content": "x"}], "reference": "7", "match": "number"},
+            Reference(("7",), "number"),
+        ),
+        ({"turns": ["x"], "reference": ["a long answer", ""]}, None),
+        ({"turns": ["x"], "reference": {"any": "shape"}}, None),
+        ({"turns": ["x"], "reference": ["42"], "match": "number"}, Reference(("42",), "number")),
+    ],
+)
+def test_references(entry: dict[str, object], reference: Reference | None, tmp_path: Path) -> None:
+    assert one(tmp_path, **entry).reference == reference
+
+
+@pytest.mark.parametrize(
+    ("entry", "message"),
+    [
+        ({"reference": []}, "`reference` must be a text"),
+        ({"reference": 42}, "`reference` must be a text"),
+        ({"reference": ["a", " "]}, "`reference` must be a text"),
+        ({"match": "exact"}, "`reference` must be a text"),
+        ({"reference": "many", "match": "number"}, "'many' has none"),
+        ({"reference": "a", "match": "fuzzy"}, "fuzzy"),
+    ],
+)
+def test_mistakes_in_references(entry: dict[str, object], message: str, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=re.escape(message)) as raised:
+        one(tmp_path, prompt="x", **entry)
+    assert "refs.jsonl:1" in str(raised.value)
+
+
+def test_references_are_not_sent_and_move_no_prompt_to_the_other_half(tmp_path: Path) -> None:
+    plain, scored = one(tmp_path, prompt="x"), one(tmp_path, prompt="x", reference="y")
+    assert prompt_set_hash([plain]) == prompt_set_hash([scored])
