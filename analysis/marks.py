@@ -34,8 +34,8 @@ BASELINE_KEY = Key("baseline", "╌╌", "--ink")
 def sign_keys(objective: str) -> tuple[Key, ...]:
     better, worse = words.signs(objective)
     return (
-        Key(better, "●", "--good"),
-        Key(worse, "●", "--bad"),
+        Key(better, "▲", "--good"),
+        Key(worse, "▼", "--bad"),
         Key("sign not certain", "●", "--muted"),
     )
 
@@ -162,20 +162,21 @@ def rows_height(rows: Sequence[object]) -> int:
 
 def draw_rows(axes: "Axes", rows: Sequence[Row]) -> None:
     for y, row in enumerate(rows):
-        colour = _colour(row)
+        colour, marker = _sign(row)
         if row.low is not None and row.high is not None:
             axes.plot((row.low, row.high), (y, y), color=colour, lw=3, solid_capstyle="round", alpha=0.45)
         if row.hollow is not None:
             axes.plot(row.hollow, y, "o", ms=7, mfc="none", mec=svg.MUTED, mew=1.4)
-        axes.plot(row.middle, y, "o", ms=7, color=colour)
+        axes.plot(row.middle, y, marker, ms=7, color=colour)
         row_text(axes, y, row.label, row.text)
     row_scale(axes, len(rows))
 
 
-def _colour(row: Row) -> str:
+def _sign(row: Row) -> tuple[str, str]:
+    """Colour and marker: never the colour alone."""
     if row.low is None or row.high is None or row.low <= 1 <= row.high:
-        return svg.MUTED
-    return svg.GOOD if row.middle > 1 else svg.BAD
+        return svg.MUTED, "o"
+    return (svg.GOOD, "^") if row.middle > 1 else (svg.BAD, "v")
 
 
 def row_text(axes: "Axes", y: float, label: str, text: str) -> None:

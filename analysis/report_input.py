@@ -3,6 +3,8 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from analysis.excerpt import Excerpt
+from analysis.timeline import Timeline
 from results.records import Block, Point, Trial, Verdict
 
 
@@ -47,6 +49,9 @@ class ReportInput:
     phases_s: Mapping[str, float] = field(default_factory=dict)  # phase -> seconds spent in it
     finished: bool = False  # nothing more would be measured, whatever came of it
     comparison: Comparison | None = None  # of two configurations, in place of a search
+    folder: str = ""  # where the run is, as its reader calls it
+    timeline: Timeline | None = None  # of one Block of the subject
+    excerpts: Mapping[str, Excerpt] = field(default_factory=dict)  # name of a log -> what it says of a failure
 
     @property
     def reference(self) -> str:

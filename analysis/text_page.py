@@ -2,7 +2,7 @@
 
 import re
 
-from analysis import findings, hardware, sides, tables, words
+from analysis import cells, failures, findings, hardware, sides, tables, words
 from analysis.answer import answer, command_title
 from analysis.report_input import ReportInput
 from analysis.tables import Entry, Table
@@ -40,6 +40,7 @@ def _tables(report: ReportInput) -> tuple[Table, ...]:
         sides.sides(report),
         tables.finalists(report),
         tables.classes(report),
+        cells.cells(report),
         tables.latency(report),
         tables.outputs(report),
         tables.acceptance(report),
@@ -48,8 +49,8 @@ def _tables(report: ReportInput) -> tuple[Table, ...]:
         hardware.host(report),
         tables.settings(report),
         variables(report),
-        tables.failures(report),
-        tables.invalid_blocks(report),
+        failures.failures(report),
+        failures.invalid_blocks(report),
         tables.trials(report),
         tables.phases(report),
         tables.calibration(report),

@@ -17,6 +17,8 @@ _SECRET_VALUES = re.compile(
     r"|\b[Bb]earer\s+\S|[Aa]uthorization:\s*\S|://[^/\s:@]*:[^/\s@]+@|PRIVATE KEY-----"
 )
 
+_SETTINGS = re.compile(r"""([A-Za-z][\w-]*)(["']?\s*[=:]\s*)("[^"]*"|'[^']*'|[^\s,;)}\]]+)""")
+
 
 def is_secret(name: str) -> bool:
     """Whether the value of a variable or flag of this name is a secret."""
@@ -32,6 +34,17 @@ def looks_secret(value: str) -> bool:
 def hides(name: str, value: str) -> bool:
     """Whether the value of this variable or flag must not be shown: by its name, or by its look."""
     return is_secret(name) or looks_secret(value)
+
+
+def without_secrets(line: str) -> str:
+    """A line of a log without secrets: `api_key='X'`, `--api-key X`, `HF_TOKEN=X`, or by their look."""
+    shown = " ".join(masked(line.split(" ")))
+    return HIDDEN if looks_secret(shown) else _SETTINGS.sub(_without_value, shown)
+
+
+def _without_value(setting: re.Match[str]) -> str:
+    name, equals, value = setting.groups()
+    return f"{name}{equals}{HIDDEN}" if is_secret(name) and value not in ("None", "null") else setting[0]
 
 
 def masked(argv: Sequence[str]) -> tuple[str, ...]:

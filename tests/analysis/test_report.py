@@ -193,7 +193,8 @@ def test_every_failure_is_listed_with_reason_and_evidence(name: str, pages: dict
     for trial in lost:
         assert trial.failure is not None
         reason, evidence = trial.failure.reason, trial.failure.evidence
-        expected = [str(trial.number), trial.point.label, reason.value, words.REASONS[reason], evidence]
+        meaning = f"{words.REASONS[reason]}. {words.REMEDIES[reason]}"
+        expected = [str(trial.number), trial.point.label, reason.value, meaning, evidence]
         assert expected in rows
 
 
@@ -217,7 +218,8 @@ def test_every_trial_has_its_row_with_the_interval(pages: dict[str, Page]) -> No
 
 def test_a_block_that_was_thrown_away_says_why(pages: dict[str, Page]) -> None:
     thrown = next(r for r in pages["better"].rows if r[0] == "990")
-    assert thrown[3:] == ["HOST_PRESSURE", "2.4 foreign cores busy during arm 2 (limit 0.5)"]
+    meaning = f"{words.REASONS[Reason.HOST_PRESSURE]}. {words.REMEDIES[Reason.HOST_PRESSURE]}"
+    assert thrown[3:] == ["HOST_PRESSURE", meaning, "2.4 foreign cores busy during arm 2 (limit 0.5)"]
 
 
 def test_latency_shows_baseline_and_winner(pages: dict[str, Page]) -> None:
