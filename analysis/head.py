@@ -55,6 +55,7 @@ def _warnings(report: ReportInput, said: Answer) -> str:
 def _brief(report: ReportInput, said: Answer) -> str:
     """What to do, how sure it is, where it holds: a line each."""
     known = {
+        "Configuration": f"<code>{text(report.winner.point.label)}</code>" if report.winner is not None else "",
         "What to do": _action(report, said),
         "How sure": "".join(paragraph(detail) for detail in said.details),
         "Holds for": _holds_for(said),

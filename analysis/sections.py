@@ -12,6 +12,7 @@ _ACCEPTANCE_WARNING = (
     "Acceptance is a diagnosis, not the objective. Within one configuration it goes with speed; across "
     "configurations a longer acceptance is often bought with more drafting than it saves."
 )
+_MANY_ROWS = 8  # more are folded where a figure says the same
 Figures = Mapping[str, Figure]
 
 
@@ -47,7 +48,11 @@ def beside(drawn: Figure, *parts: str) -> str:
 def acceptance(report: ReportInput, drawn: Figures) -> str:
     shown = pair(drawn.get("positions"), drawn.get("lengths"))
     warning = paragraph(_ACCEPTANCE_WARNING, "note") if shown else ""
-    return section("acceptance", "Acceptance", warning, shown, table(tables.acceptance(report)))
+    counted = tables.acceptance(report)
+    whole = table(counted)
+    if len(counted.rows) > _MANY_ROWS:
+        whole = folded(f"{counted.title}: all {len(counted.rows)} configurations", table(counted, titled=False))
+    return section("acceptance", "Acceptance", warning, shown, whole)
 
 
 def over_time(report: ReportInput, _: Figures) -> str:

@@ -17,7 +17,8 @@ Paint = Callable[["Axes"], None]
 WIDTH = 400  # user units; a column of the page is 360 to 480 px wide, so text keeps its size
 LEFT = 50
 _RIGHT, _TOP, _BOTTOM = 12, 14, 44
-_BETWEEN = 34  # axes of a stack
+_BETWEEN = 34  # axes of a stack, with room for a title over each
+_TITLE = 16
 
 # Colours stand for CSS variables until the figure is written: matplotlib knows only colours.
 INK, MUTED, GRID, PAPER = "#000001", "#000002", "#000003", "#000004"
@@ -74,7 +75,8 @@ def draw_stack(
     with matplotlib.rc_context({**_STYLE, "svg.hashsalt": id}), warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # a glyph that only the reader's browser has
         figure = Figure(figsize=(WIDTH / 72, height / 72), facecolor="none")
-        wide, each = WIDTH - left - _RIGHT, (height - _BOTTOM - _TOP + _BETWEEN) / len(paints)
+        wide, top = WIDTH - left - _RIGHT, _TOP + (_TITLE if len(paints) > 1 else 0)
+        each = (height - _BOTTOM - top + _BETWEEN) / len(paints)
         for place, paint in enumerate(reversed(paints)):
             low = _BOTTOM + place * each
             paint(figure.add_axes((left / WIDTH, low / height, wide / WIDTH, (each - _BETWEEN) / height)))

@@ -177,6 +177,7 @@ def acceptance(report: ReportInput) -> Table:
             )
         )
     columns = ("Configuration", "Length", "Per position", "Accepted / proposed", "Drafts", "Source")
+    rows.sort(key=lambda row: -(row[1].order or 0.0))
     note = "Lengths compare between configurations; rates do not: a tree proposes more than it can take."
     return Table(
         "acceptance-counts",
@@ -230,7 +231,8 @@ def phases(report: ReportInput) -> Table:
 
 
 def calibration(report: ReportInput) -> Table:
-    return _pairs("calibration", "The load client, measured first", report.calibration)
+    said = {words.CALIBRATION.get(name, name): v for name, v in report.calibration.items()}
+    return _pairs("calibration", "The load client, measured first", said)
 
 
 def environment(report: ReportInput) -> Table:
@@ -250,13 +252,15 @@ def flat(value: object, path: str = "") -> list[tuple[str, str]]:
         return [pair for i, v in enumerate(value) for pair in flat(v, f"{path}.{i}")]
     if isinstance(value, list | tuple):
         return [(path, ", ".join(_plain(v) for v in value))]
-    return [(path, _plain(value))]
+    return [(path, words.moment(value) if path.endswith("_at") else _plain(value))]
 
 
 def _plain(value: object) -> str:
     if value is None:
         return words.UNKNOWN
-    return f"{value:.4g}" if isinstance(value, float) else words.clean(str(value))
+    if not isinstance(value, float):
+        return words.clean(str(value))
+    return f"{value:.0f}" if 1e4 <= abs(value) < 1e15 else f"{value:.4g}"
 
 
 def number(value: int | None) -> Entry:

@@ -22,11 +22,12 @@ class _Strip:
     title: str
     said: Callable[[float], str]
     whole: float | None = None  # where the scale ends, if that is known
+    counts: bool = False  # whole numbers alone on the scale
 
 
 _STRIPS = {
     "tokens_per_s": _Strip("Output tokens per second", lambda v: f"{v:.4g}"),
-    "in_flight": _Strip("Requests in flight", lambda v: f"{v:.3g}"),
+    "in_flight": _Strip("Requests in flight", lambda v: f"{v:.0f}", counts=True),
     "power_w": _Strip("Power of all GPUs, W", lambda v: f"{v:.4g}"),
     "sm_clock_hz": _Strip("SM clock of the slowest GPU, MHz", lambda v: f"{v / 1e6:.0f}"),
     "utilisation": _Strip("GPUs busy", words.percent, 1.0),
@@ -46,7 +47,7 @@ def figure(shown: Timeline | None) -> Figure | None:
     paints = [partial(_paint, shown, name, tracks, last=name == [*strips][-1]) for name, tracks in strips.items()]
     caption, id = _caption(shown), "timeline"
     title = "Load and hardware over time" if len(strips) > 2 else "Load over time"
-    height = len(paints) * _STRIP + 30
+    height = len(paints) * _STRIP + 40
     drawn = svg.draw_stack(f"figure-{id}", title, words.clean(caption), paints, height)
     return Figure(id, title, caption, drawn, _keys(shown))
 
@@ -89,18 +90,19 @@ def _outline(curve: Curve) -> tuple[list[float], list[float]]:
 def _scale(axes: "Axes", strip: _Strip) -> None:
     from matplotlib.ticker import MaxNLocator
 
-    axes.set_ylim(0, strip.whole and strip.whole * 1.03)
+    axes.set_ylim(0, 1.08 * (strip.whole or axes.get_ylim()[1] / 1.05))
     axes.grid(axis="y")
-    axes.yaxis.set_major_locator(MaxNLocator(nbins=3))
+    axes.yaxis.set_major_locator(MaxNLocator(nbins=3, integer=strip.counts))
     axes.yaxis.set_major_formatter(lambda value, _: strip.said(value))
-    axes.text(0, 1.07, strip.title, transform=axes.transAxes, color=svg.INK, size=11.5)
+    place = {"xy": (0, 1), "xycoords": "axes fraction", "textcoords": "offset points"}
+    axes.annotate(strip.title, xytext=(4 - svg.LEFT, 12), color=svg.INK, size=11.5, **place)
 
 
 def _number_cells(axes: "Axes", spans: Sequence[Span]) -> None:
     for number, span in enumerate(spans, 1):
         middle = (span.begin_s + span.end_s) / 2
-        across = axes.get_xaxis_transform()
-        axes.text(middle, 0.02, str(number), transform=across, color=svg.MUTED, ha="center", size=10)
+        place = {"xy": (middle, 1), "xycoords": axes.get_xaxis_transform(), "textcoords": "offset points"}
+        axes.annotate(str(number), xytext=(0, 1), color=svg.MUTED, ha="center", size=10.5, **place)
 
 
 def _caption(shown: Timeline) -> str:

@@ -2,6 +2,7 @@
 
 import math
 import re
+from datetime import UTC, datetime
 
 from analysis.block import ENERGY, HIGHER_IS_BETTER
 from results.reasons import Reason
@@ -67,6 +68,13 @@ def long_time(seconds: float) -> str:
         return f"{seconds:.0f} s"
     minutes = round(seconds / 60)
     return f"{minutes} min" if minutes < 90 else f"{minutes // 60} h {minutes % 60:02d} min"
+
+
+def moment(unix_s: object) -> str:
+    """`2026-11-30 09:12 UTC`."""
+    if not isinstance(unix_s, int | float) or not 0 <= unix_s < 1e11:
+        return UNKNOWN
+    return f"{datetime.fromtimestamp(unix_s, UTC):%Y-%m-%d %H:%M} UTC"
 
 
 def count(number: int, noun: str) -> str:
@@ -195,6 +203,12 @@ REMEDIES = {
     Reason.GPU_ERROR: "Look it up in NVIDIA's list of XIDs; a card with memory errors is to be replaced.",
     Reason.ENERGY_UNKNOWN: "Choose another objective, or GPUs whose driver tells power.",
     Reason.LIMIT_EXCEEDED: "Loosen the limit, or accept that nothing keeps it.",
+}
+
+CALIBRATION = {
+    "chunks_per_cpu_s": "Pieces of text that it reads in one CPU second",
+    "overhead_s_per_chunk": "CPU seconds that each piece of text costs",
+    "timing_error_p99_s": "Error of its clock on a piece of text, p99, seconds",
 }
 
 VERDICTS = {

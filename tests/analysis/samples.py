@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from analysis.excerpt import excerpt
 from analysis.report import ReportInput, html, markdown
 from results.reasons import Reason
 from results.records import (
@@ -31,6 +32,7 @@ from results.records import (
     Verdict,
     VerdictKind,
 )
+from tests.analysis.load_samples import LOG, over_time
 
 CLASSES = ("code edit", "extraction", "reasoning", "chat", "translation")
 CELLS = tuple(Cell(c, "closed(4)") for c in CLASSES)
@@ -199,12 +201,17 @@ def better(trials: int = 14) -> ReportInput:
     blocks += [block(900 + i, NGRAM, logs, 3.22, Phase.CONFIRM) for i in range(8)]
     pressed = Failure(Reason.HOST_PRESSURE, "2.4 foreign cores busy during arm 2 (limit 0.5)")
     blocks.append(replace(block(990, NGRAM, logs, 3.22, Phase.CONFIRM), invalid=pressed))
+    found, lost = with_blocks_of_failures(found)
     winner = verdict(VerdictKind.BETTER, NGRAM, 0.1906, 0.042, 3.22)
     second = verdict(VerdictKind.UNDECIDED, DRAFT, 0.021, 0.06, 2.41)
+    arms = {"baseline": blocks[-2].arm(BASELINE), "winner": blocks[-2].arm(NGRAM)}
     return ReportInput(
         name="qwen3-8b-4090",
+        folder="runs/qwen3-8b-4090",
+        timeline=over_time(blocks[-2].number, [(n, a) for n, a in arms.items() if a is not None]),
+        excerpts={a.log: shown for a in lost for f in [a.failure] if f and (shown := excerpt(LOG, f.evidence))},
         trials=found,
-        blocks=blocks,
+        blocks=blocks + [_block_of(700 + i, arm) for i, arm in enumerate(lost)],
         verdicts=(winner, second),
         winner=winner,
         headline="ngram-simple with size_n=6 and size_m=12 serves 21 % more tokens per second than the same "
@@ -217,6 +224,26 @@ def better(trials: int = 14) -> ReportInput:
         phases_s={"starting servers": 1460.0, "warming up": 610.0, "measuring": 5230.0, "confirming": 2440.0},
         finished=True,
     )
+
+
+def with_blocks_of_failures(trials: Sequence[Trial]) -> tuple[list[Trial], list[ArmRun]]:
+    """The failed trials with the number of a Block, and the arm of each that failed."""
+    found, lost = list[Trial](), list[ArmRun]()
+    for each in trials:
+        if each.failure is None:
+            found.append(each)
+            continue
+        number = 700 + len(lost)
+        found.append(replace(each, blocks=(number,)))
+        lost.append(
+            ArmRun(each.point, ("llama-server",), 3.0, 0.0, 0.0, {}, (), each.failure, log=f"block{number}.log")
+        )
+    return found, lost
+
+
+def _block_of(number: int, lost: ArmRun) -> Block:
+    theirs = arm(BASELINE, [0.0] * len(CELLS), 1.0)
+    return Block(number, Phase.SEARCH, 1.8e9, 1.8e9 + 60, "prompts-1", (theirs, lost))
 
 
 def mixed_signs(trials: int = 60) -> ReportInput:
