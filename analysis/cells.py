@@ -20,8 +20,8 @@ def cells(report: ReportInput) -> Table:
     theirs, ours = found
     rows = [_row(cell, _of(cell, theirs), _of(cell, ours)) for cell in dict.fromkeys(m.cell for m in ours)]
     note = (
-        f"{name}: {point.label}. Medians over Blocks; the ratio is of these medians, while every speed-up above "
-        "is paired within Blocks."
+        f"{name}: {point.label}. Medians over Blocks; the ratio is of these medians, while every "
+        "speed-up above is paired within Blocks."
     )
     return Table("cells", title, columns, tuple(rows), frozenset(columns[1:]), note)
 

@@ -55,12 +55,16 @@ def _warnings(report: ReportInput, said: Answer) -> str:
 def _brief(report: ReportInput, said: Answer) -> str:
     """What to do, how sure it is, where it holds: a line each."""
     known = {
-        "Configuration": f"<code>{text(report.winner.point.label)}</code>" if report.winner is not None else "",
+        "Configuration": f"<code>{text(report.winner.point.label)}</code>"
+        if report.winner is not None
+        else "",
         "What to do": _action(report, said),
         "How sure": "".join(paragraph(detail) for detail in said.details),
         "Holds for": _holds_for(said),
     }
-    shown = "".join(f"<div><dt>{name}</dt><dd>{inside}</dd></div>" for name, inside in known.items() if inside)
+    shown = "".join(
+        f"<div><dt>{name}</dt><dd>{inside}</dd></div>" for name, inside in known.items() if inside
+    )
     return f'<dl class="brief">{shown}</dl>' if shown else ""
 
 
@@ -81,7 +85,7 @@ def _action(report: ReportInput, said: Answer) -> str:
 
 def _open_action(report: ReportInput) -> str:
     if any(v.kind is VerdictKind.UNDECIDED for v in report.verdicts):
-        return "Change nothing yet. More Blocks decide it: raise the last of confirm.looks and run the sweep again."
+        return "Change nothing yet. More Blocks decide it: raise the last of confirm.looks and sweep again."
     if findings.measured(report.trials):
         return "Change nothing yet: no finalist has been confirmed on prompts that the search did not see."
     return 'Look at <a href="#failed">what failed</a>, mend the commonest cause and run the sweep again.'

@@ -33,7 +33,9 @@ class Section:
 def page(report: ReportInput) -> str:
     drawn = figures(report)
     built = {part: part.build(report, drawn) for part in SECTIONS}
-    links = "".join(f'<li><a href="#{part.id}">{part.link}</a></li>' for part, inside in built.items() if inside)
+    links = "".join(
+        f'<li><a href="#{part.id}">{part.link}</a></li>' for part, inside in built.items() if inside
+    )
     body = f"{head(report)}{''.join(built.values())}"
     return document(f"{report.name}: {answer(report).big}", links, body)
 
@@ -75,9 +77,7 @@ def _evidence(report: ReportInput, drawn: Figures) -> str:
 
 
 def _latencies(report: ReportInput, _: Figures) -> str:
-    return section(
-        "latencies", "Latency: what a user feels", table(tables.latency(report), titled=False)
-    )
+    return section("latencies", "Latency: what a user feels", table(tables.latency(report), titled=False))
 
 
 def _settings(report: ReportInput, _: Figures) -> str:

@@ -51,7 +51,9 @@ class ReportInput:
     comparison: Comparison | None = None  # of two configurations, in place of a search
     folder: str = ""  # where the run is, as its reader calls it
     timeline: Timeline | None = None  # of one Block of the subject
-    excerpts: Mapping[str, Excerpt] = field(default_factory=dict)  # name of a log -> what it says of a failure
+    excerpts: Mapping[str, Excerpt] = field(
+        default_factory=dict
+    )  # name of a log -> what it says of a failure
 
     @property
     def reference(self) -> str:

@@ -24,8 +24,9 @@ _VERSIONS = {
     "Load client": "load",
 }
 NOTE = (
-    "Secrets are not written down, so variables that carry them are to be set again. Figures agree within their "
-    "intervals on the same machine with the same versions; elsewhere they are new figures, not a contradiction."
+    "Secrets are not written down, so variables that carry them are to be set again. Figures agree within "
+    "their intervals on the same machine with the same versions; elsewhere they are new figures, not a "
+    "contradiction."
 )
 
 
@@ -57,7 +58,10 @@ def versions(report: ReportInput) -> Table:
     gpus = [value for path, value in known.items() if re.fullmatch(r"(host\.)?gpus\.\d+\.name", path)]
     cards = {"GPUs": ", ".join(f"{n} x {name}" for name, n in Counter(gpus).items())} if gpus else {}
     images = {f"Image {name}": str(digest) for name, digest in _images(report).items()}
-    rows = [(Entry(name), Entry(value, code=True)) for name, value in {**told, **cards, **served, **images}.items()]
+    rows = [
+        (Entry(name), Entry(value, code=True))
+        for name, value in {**told, **cards, **served, **images}.items()
+    ]
     return Table("versions", "Measured with", ("What", "Value"), tuple(rows))
 
 

@@ -51,7 +51,9 @@ def acceptance(report: ReportInput, drawn: Figures) -> str:
     counted = tables.acceptance(report)
     whole = table(counted)
     if len(counted.rows) > _MANY_ROWS:
-        whole = folded(f"{counted.title}: all {len(counted.rows)} configurations", table(counted, titled=False))
+        whole = folded(
+            f"{counted.title}: all {len(counted.rows)} configurations", table(counted, titled=False)
+        )
     return section("acceptance", "Acceptance", warning, shown, whole)
 
 

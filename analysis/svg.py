@@ -16,7 +16,8 @@ Paint = Callable[["Axes"], None]
 
 WIDTH = 400  # user units; a column of the page is 360 to 480 px wide, so text keeps its size
 LEFT = 50
-_RIGHT, _TOP, _BOTTOM = 12, 14, 44
+RIGHT = 12
+_TOP, _BOTTOM = 14, 44
 _BETWEEN = 34  # axes of a stack, with room for a title over each
 _TITLE = 16
 
@@ -75,7 +76,7 @@ def draw_stack(
     with matplotlib.rc_context({**_STYLE, "svg.hashsalt": id}), warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # a glyph that only the reader's browser has
         figure = Figure(figsize=(WIDTH / 72, height / 72), facecolor="none")
-        wide, top = WIDTH - left - _RIGHT, _TOP + (_TITLE if len(paints) > 1 else 0)
+        wide, top = WIDTH - left - RIGHT, _TOP + (_TITLE if len(paints) > 1 else 0)
         each = (height - _BOTTOM - top + _BETWEEN) / len(paints)
         for place, paint in enumerate(reversed(paints)):
             low = _BOTTOM + place * each

@@ -80,7 +80,9 @@ def timeline(block: int, arms: Sequence[Recorded]) -> Timeline | None:
     tracks = [
         track
         for arm, found in zip(arms, split, strict=True)
-        for track in _tracks(arm, [(span, found[cell]) for span, cell in zip(spans, cells, strict=True)], step_s)
+        for track in _tracks(
+            arm, [(span, found[cell]) for span, cell in zip(spans, cells, strict=True)], step_s
+        )
     ]
     return Timeline(block, tuple(arm.name for arm in arms), tuple(spans), tuple(tracks))
 

@@ -34,9 +34,9 @@ _STRIPS = {
 }
 NO_GPU = "No GPU was sampled; what the host did on average is in the table below."
 HOW_TO_READ = (
-    "Both servers answer the same prompts in the same order, and each Cell begins at the same moment for both, "
-    "so the one whose line ends first was faster. Look for dips that only one of them has, for power or clock "
-    "that sags while requests are in flight, and for GPUs that wait."
+    "Both servers answer the same prompts in the same order, and each Cell begins at the same moment for "
+    "both, so the one whose line ends first was faster. Look for dips that only one of them has, for power "
+    "or clock that sags while requests are in flight, and for GPUs that wait."
 )
 
 
@@ -44,7 +44,9 @@ def figure(shown: Timeline | None) -> Figure | None:
     if shown is None:
         return None
     strips = {name: shown.of(name) for name in _STRIPS if shown.of(name)}
-    paints = [partial(_paint, shown, name, tracks, last=name == [*strips][-1]) for name, tracks in strips.items()]
+    paints = [
+        partial(_paint, shown, name, tracks, last=name == [*strips][-1]) for name, tracks in strips.items()
+    ]
     caption, id = _caption(shown), "timeline"
     title = "Load and hardware over time" if len(strips) > 2 else "Load over time"
     height = len(paints) * _STRIP + 40
@@ -83,7 +85,9 @@ def _line(axes: "Axes", track: Track, index: int) -> None:
 
 def _outline(curve: Curve) -> tuple[list[float], list[float]]:
     """A point in the middle of each step; nothing where nothing is known."""
-    known = [(curve.begin_s + (i + 0.5) * curve.step_s, v) for i, v in enumerate(curve.values) if v is not None]
+    known = [
+        (curve.begin_s + (i + 0.5) * curve.step_s, v) for i, v in enumerate(curve.values) if v is not None
+    ]
     return [at for at, _ in known], [value for _, value in known]
 
 
@@ -94,19 +98,33 @@ def _scale(axes: "Axes", strip: _Strip) -> None:
     axes.grid(axis="y")
     axes.yaxis.set_major_locator(MaxNLocator(nbins=3, integer=strip.counts))
     axes.yaxis.set_major_formatter(lambda value, _: strip.said(value))
-    place = {"xy": (0, 1), "xycoords": "axes fraction", "textcoords": "offset points"}
-    axes.annotate(strip.title, xytext=(4 - svg.LEFT, 12), color=svg.INK, size=11.5, **place)
+    _above(axes, strip.title, 4 - svg.LEFT, 12, size=11.5)
 
 
 def _number_cells(axes: "Axes", spans: Sequence[Span]) -> None:
+    width = svg.WIDTH - svg.LEFT - svg.RIGHT
     for number, span in enumerate(spans, 1):
-        middle = (span.begin_s + span.end_s) / 2
-        place = {"xy": (middle, 1), "xycoords": axes.get_xaxis_transform(), "textcoords": "offset points"}
-        axes.annotate(str(number), xytext=(0, 1), color=svg.MUTED, ha="center", size=10.5, **place)
+        middle = (span.begin_s + span.end_s) / 2 / spans[-1].end_s
+        _above(axes, str(number), middle * width - 3, 1, size=10.5)
+
+
+def _above(axes: "Axes", text: str, right: float, up: float, size: float) -> None:
+    """Text so many user units from the upper left corner of the axes."""
+    axes.annotate(
+        text,
+        (0, 1),
+        (right, up),
+        xycoords="axes fraction",
+        textcoords="offset points",
+        color=svg.INK,
+        size=size,
+    )
 
 
 def _caption(shown: Timeline) -> str:
-    means = [f"{track.arm} {mean:.4g}" for track in shown.of("tokens_per_s") if (mean := _mean(track)) is not None]
+    means = [
+        f"{track.arm} {mean:.4g}" for track in shown.of("tokens_per_s") if (mean := _mean(track)) is not None
+    ]
     what = f"tokens per second on average: {', '.join(means)}" if means else "the load of both servers"
     cells = words.count(len(shown.spans), "Cell")
     return f"Block {shown.block} over {cells}, {what}."

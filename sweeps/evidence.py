@@ -1,4 +1,4 @@
-"""What a run folder keeps beside its records: raw requests, GPU samples and logs, a little of each for a page."""
+"""What a page shows of what a run keeps beside its records: raw requests, GPU samples and logs."""
 
 import os
 from collections.abc import Iterable
@@ -17,11 +17,16 @@ MOST_EXCERPTS = 40
 
 
 def with_evidence(folder: RunFolder, report: ReportInput) -> ReportInput:
-    """The same report with the timeline of one Block and what the logs say of failures.
+    """The same report with its folder, the timeline of one Block and what the logs say of failures.
 
     What cannot be read is left out: a report never fails for want of raw records.
     """
-    return replace(report, timeline=_timeline(folder, report), excerpts=_excerpts(folder, report))
+    return replace(
+        report,
+        folder=str(folder.path),
+        timeline=_timeline(folder, report),
+        excerpts=_excerpts(folder, report),
+    )
 
 
 def _timeline(folder: RunFolder, report: ReportInput) -> Timeline | None:
@@ -33,7 +38,9 @@ def _timeline(folder: RunFolder, report: ReportInput) -> Timeline | None:
     ours, theirs = block.arm(point), block.baseline
     named = {reference: theirs, findings.subject_name(report): ours}
     try:
-        return timeline(block.number, [_recorded(folder, n, arm) for n, arm in named.items() if arm is not None])
+        return timeline(
+            block.number, [_recorded(folder, n, arm) for n, arm in named.items() if arm is not None]
+        )
     except (OSError, ValueError):  # of pyarrow too: a file that is damaged or not ours
         return None
 

@@ -47,8 +47,19 @@ def _requests(measurement: Measurement, chance: random.Random) -> list[Request]:
         chunks = [begin_s + 0.2 + took_s * (k + 1) / 40 for k in range(40)]
         lanes[lane] = chunks[-1] + 0.02
         found.append(
-            Request(f"p{i}", measurement.cell.workload_class, begin_s, begin_s, chunks[0], chunks, chunks[-1],
-                    100, tokens, "length", None)
+            Request(
+                f"p{i}",
+                measurement.cell.workload_class,
+                begin_s,
+                begin_s,
+                chunks[0],
+                chunks,
+                chunks[-1],
+                100,
+                tokens,
+                "length",
+                None,
+            )
         )
     return found
 

@@ -209,7 +209,9 @@ def better(trials: int = 14) -> ReportInput:
         name="qwen3-8b-4090",
         folder="runs/qwen3-8b-4090",
         timeline=over_time(blocks[-2].number, [(n, a) for n, a in arms.items() if a is not None]),
-        excerpts={a.log: shown for a in lost for f in [a.failure] if f and (shown := excerpt(LOG, f.evidence))},
+        excerpts={
+            a.log: shown for a in lost for f in [a.failure] if f and (shown := excerpt(LOG, f.evidence))
+        },
         trials=found,
         blocks=blocks + [_block_of(700 + i, arm) for i, arm in enumerate(lost)],
         verdicts=(winner, second),
@@ -236,7 +238,9 @@ def with_blocks_of_failures(trials: Sequence[Trial]) -> tuple[list[Trial], list[
         number = 700 + len(lost)
         found.append(replace(each, blocks=(number,)))
         lost.append(
-            ArmRun(each.point, ("llama-server",), 3.0, 0.0, 0.0, {}, (), each.failure, log=f"block{number}.log")
+            ArmRun(
+                each.point, ("llama-server",), 3.0, 0.0, 0.0, {}, (), each.failure, log=f"block{number}.log"
+            )
         )
     return found, lost
 
