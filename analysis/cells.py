@@ -13,14 +13,14 @@ def cells(report: ReportInput) -> Table:
     """Medians over Blocks; no rows for a comparison, whose sides have a table of their own."""
     point, name = findings.subject(report), findings.subject_name(report).capitalize()
     found = findings.shared_windows(point, report.blocks) if point is not None else None
-    columns = ("Cell", "Baseline tokens/s", f"{name} tokens/s", "Ratio", "In flight", "Requests", "Tokens")
-    title = "Throughput in each Cell"
+    columns = ("Cell", "Baseline", name, "Ratio", "In flight", "Requests", "Tokens")
+    title = "Tokens per second in each Cell"
     if point is None or found is None or report.comparison is not None:
         return Table("cells", title, columns, ())
     theirs, ours = found
     rows = [_row(cell, _of(cell, theirs), _of(cell, ours)) for cell in dict.fromkeys(m.cell for m in ours)]
     note = (
-        f"{name}: {point.label}. Medians over Blocks; the ratio is of these medians, while every "
+        f"{name}: {point.label}. Medians over Blocks of tokens/s; the ratio is of these medians, while every "
         "speed-up above is paired within Blocks."
     )
     return Table("cells", title, columns, tuple(rows), frozenset(columns[1:]), note)

@@ -7,7 +7,6 @@ for (const table of document.querySelectorAll("table")) {
     const button = document.createElement("button");
     button.type = "button";
     button.textContent = head.textContent;
-    button.title = "Sort by this column";
     button.addEventListener("click", () => sortBy(table, head, column));
     head.replaceChildren(button);
   });

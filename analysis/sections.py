@@ -7,6 +7,7 @@ from analysis.failures import Case
 from analysis.markup import block, command, figure, folded, pair, paragraph, section, table, text
 from analysis.plots import Figure
 from analysis.report_input import ReportInput
+from analysis.terms import definitions
 
 _ACCEPTANCE_WARNING = (
     "Acceptance is a diagnosis, not the objective. Within one configuration it goes with speed; across "
@@ -30,7 +31,7 @@ def compared(report: ReportInput, _: Figures) -> str:
 
 def search(report: ReportInput, drawn: Figures) -> str:
     knobs = drawn.get("knobs")
-    meanings = words.definitions()
+    meanings = definitions()
     cautions = [paragraph(meanings[term]) for term in ("Effect of a knob", "Search estimate")]
     return section(
         "search",
@@ -140,8 +141,6 @@ def again(report: ReportInput, _: Figures) -> str:
 
 
 def terms(report: ReportInput, _: Figures) -> str:
-    meanings = words.definitions(
-        report.objective, report.same_margin, comparison=report.comparison is not None
-    )
+    meanings = definitions(report.objective, report.same_margin, comparison=report.comparison is not None)
     shown = "".join(f"<div><dt>{text(t)}</dt><dd>{text(d)}</dd></div>" for t, d in meanings.items())
     return section("terms", "What the words mean", f'<dl class="terms">{shown}</dl>')

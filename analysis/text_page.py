@@ -6,6 +6,7 @@ from analysis import cells, failures, findings, hardware, sides, tables, words
 from analysis.answer import answer, command_title
 from analysis.report_input import ReportInput
 from analysis.tables import Entry, Table
+from analysis.terms import definitions
 from analysis.variables import variables
 
 _MARKED = re.compile(r"([\\`*_\[\]<>|~])")
@@ -14,7 +15,7 @@ _MARKED = re.compile(r"([\\`*_\[\]<>|~])")
 def text_page(report: ReportInput) -> str:
     said, compared = answer(report), report.comparison is not None
     missing = findings.missing(report)
-    terms = words.definitions(report.objective, report.same_margin, comparison=compared)
+    terms = definitions(report.objective, report.same_margin, comparison=compared)
     title = " ".join(filter(None, (said.big, said.unit)))
     parts = [
         f"# {as_text(title)}",

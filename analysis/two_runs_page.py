@@ -2,10 +2,11 @@
 
 import json
 
-from analysis import two_runs, words
+from analysis import two_runs
 from analysis.markup import paragraph, section, table, text
 from analysis.page import document
 from analysis.tables import Table
+from analysis.terms import definitions
 from analysis.text_page import as_list, as_table, as_text
 from analysis.two_runs import TwoRuns
 
@@ -64,7 +65,7 @@ def _head(two: TwoRuns) -> str:
 
 
 def _terms(two: TwoRuns) -> str:
-    meanings = words.definitions(two.a.objective, two.a.same_margin)
+    meanings = definitions(two.a.objective, two.a.same_margin)
     shown = "".join(f"<div><dt>{text(t)}</dt><dd>{text(meanings[t])}</dd></div>" for t in _TERMS)
     return section("terms", "What the words mean", f'<dl class="terms">{shown}</dl>')
 

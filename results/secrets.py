@@ -17,7 +17,8 @@ _SECRET_VALUES = re.compile(
     r"|\b[Bb]earer\s+\S|[Aa]uthorization:\s*\S|://[^/\s:@]*:[^/\s@]+@|PRIVATE KEY-----"
 )
 
-_SETTINGS = re.compile(r"""([A-Za-z][\w-]*)(["']?\s*[=:]\s*)("[^"]*"|'[^']*'|[^\s,;)}\]]+)""")
+_SETTING = re.compile(r"""([A-Za-z][\w-]*)["']?\s*[=:]\s*""")
+_VALUE = re.compile(r"""(?!(None|null)\b)("[^"]*"|'[^']*'|[^\s,;)}\]]+)""")
 
 
 def is_secret(name: str) -> bool:
@@ -38,13 +39,16 @@ def hides(name: str, value: str) -> bool:
 
 def without_secrets(line: str) -> str:
     """A line of a log without secrets: `api_key='X'`, `--api-key X`, `HF_TOKEN=X`, or by their look."""
-    shown = " ".join(masked(line.split(" ")))
-    return HIDDEN if looks_secret(shown) else _SETTINGS.sub(_without_value, shown)
-
-
-def _without_value(setting: re.Match[str]) -> str:
-    name, equals, value = setting.groups()
-    return f"{name}{equals}{HIDDEN}" if is_secret(name) and value not in ("None", "null") else setting[0]
+    line = " ".join(masked(line.split(" ")))
+    if looks_secret(line):
+        return HIDDEN
+    shown, done = "", 0
+    for setting in _SETTING.finditer(line):
+        value = _VALUE.match(line, setting.end())
+        if setting.start() >= done and value is not None and is_secret(setting[1]):
+            shown += line[done : setting.end()] + HIDDEN
+            done = value.end()
+    return shown + line[done:]
 
 
 def masked(argv: Sequence[str]) -> tuple[str, ...]:

@@ -196,7 +196,7 @@ def _phases_s(blocks: Sequence[Block], sessions: Sequence[Mapping[str, float | N
     }
     begins = [float(s["began_at"] or 0) for s in sessions]
     wall = 0.0
-    for session, began, next_began in zip(sessions, begins, [*begins[1:], float("inf")], strict=True):
+    for session, began, next_began in zip(sessions, begins, [*begins[1:], float("inf")], strict=False):
         last_block = max((b.ended_at for b in blocks if began <= b.started_at < next_began), default=began)
         wall += float(session["ended_at"] or last_block) - began
     return {**spent, "the tool itself": max(0.0, wall - sum(spent.values()))}

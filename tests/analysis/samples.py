@@ -9,6 +9,7 @@ from pathlib import Path
 
 from analysis.excerpt import excerpt
 from analysis.report import ReportInput, html, markdown
+from analysis.timeline import Timeline
 from results.reasons import Reason
 from results.records import (
     BASELINE,
@@ -225,6 +226,13 @@ def better(trials: int = 14) -> ReportInput:
         calibration={"client_cores": 0.11, "overhead_share": 0.004, "chunk_timing_error_s": 0.00031},
         phases_s={"starting servers": 1460.0, "warming up": 610.0, "measuring": 5230.0, "confirming": 2440.0},
         finished=True,
+    )
+
+
+def load_without_gpu() -> Timeline | None:
+    logs = [0.19 + g for g in CLASS_GAINS]
+    return over_time(
+        3, [("baseline", arm(BASELINE, [0.0] * 5, 1.0)), ("winner", arm(NGRAM, logs, 3.2))], gpus=0
     )
 
 

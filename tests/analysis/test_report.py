@@ -13,6 +13,7 @@ from analysis import findings, noise, report, words
 from analysis.answer import Tone, answer
 from analysis.block import OBJECTIVES
 from analysis.report import ReportInput
+from analysis.terms import definitions
 from results.reasons import Reason
 from results.records import (
     BASELINE,
@@ -248,7 +249,7 @@ def test_environment_is_flattened_for_people(pages: dict[str, Page]) -> None:
 
 
 def test_every_term_is_defined(pages: dict[str, Page]) -> None:
-    for term, meaning in words.definitions().items():
+    for term, meaning in definitions().items():
         assert f"{term}{meaning}" in pages["partial0"].text
 
 
@@ -402,7 +403,7 @@ def test_the_words_follow_the_objective(objective: str, unit: str, meaning: str)
 @pytest.mark.parametrize("objective", OBJECTIVES)
 def test_every_objective_has_words(objective: str) -> None:
     assert "without speculation" in words.than_baseline(objective)
-    assert "in the same Blocks" in words.definitions(objective)["Speed-up"]
+    assert "in the same Blocks" in definitions(objective)["Speed-up"]
 
 
 def test_same_is_as_wide_as_the_sweep_says() -> None:
