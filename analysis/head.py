@@ -1,7 +1,7 @@
 """The top of the page: the verdict in one figure and one sentence, where it holds, and what to do."""
 
 from analysis import findings, tables, words
-from analysis.answer import Answer, Tone, answer
+from analysis.answer import KEEP, Answer, Tone, answer
 from analysis.markup import Scale, paragraph, text
 from analysis.report_input import ReportInput
 from results.records import Verdict, VerdictKind
@@ -12,16 +12,17 @@ _MOST_CELLS = 12  # beyond that they are folded
 def head(report: ReportInput) -> str:
     said = answer(report)
     return (
-        f'<header class="{said.tone}"><p class="eyebrow">{_eyebrow(report)}</p>'
+        f'<header class="{said.tone}"><p class="eyebrow">{_eyebrow(report, said)}</p>'
         f"{_title(said)}{_interval(said, report.reference)}"
         f"{paragraph(report.headline, 'headline') if report.headline else ''}"
         f"{_warnings(report, said)}{_brief(report, said)}{_facts(report)}</header>{_missing(report)}"
     )
 
 
-def _eyebrow(report: ReportInput) -> str:
+def _eyebrow(report: ReportInput, said: Answer) -> str:
     kind = "Comparison" if report.comparison is not None else "Speculative decoding"
-    going_on = "" if report.finished else ' <strong class="state">not finished</strong>'
+    told = report.finished or said.tone is Tone.OPEN  # or the title says it
+    going_on = "" if told else ' <strong class="state">not finished</strong>'
     return f"{kind}, run {text(report.name)}{going_on}"
 
 
@@ -54,12 +55,13 @@ def _warnings(report: ReportInput, said: Answer) -> str:
 
 def _brief(report: ReportInput, said: Answer) -> str:
     """What to do, how sure it is, where it holds: a line each."""
+    details = "".join(paragraph(detail) for detail in said.details if detail != KEEP)
     known = {
         "Configuration": f"<code>{text(report.winner.point.label)}</code>"
         if report.winner is not None
         else "",
         "What to do": _action(report, said),
-        "How sure": "".join(paragraph(detail) for detail in said.details),
+        "How sure" if said.verdict is not None else "So far": details,
         "Holds for": _holds_for(said),
     }
     shown = "".join(
@@ -76,7 +78,9 @@ def _action(report: ReportInput, said: Answer) -> str:
     if said.tone is Tone.FASTER:
         return f"<p>Start the server{with_command}, where the load is that of the Cells below.</p>"
     if said.tone is Tone.STAY:
-        return f"<p>Keep the server without speculation{with_command}.</p>"
+        return (
+            f"<p>Keep speculation off: run the server{with_command}. Nothing here was shown to be faster.</p>"
+        )
     if not report.finished:
         resume = "" if report.blocks or report.trials else " Nothing has been recorded so far."
         return f"<p>Wait, or start the same command again: it goes on from the last Block.{resume}</p>"

@@ -19,7 +19,9 @@ from results.records import (
     Block,
     Cell,
     Effect,
+    EnergySource,
     Failure,
+    GpuTelemetry,
     KnobValue,
     Measurement,
     OutputCheck,
@@ -55,6 +57,28 @@ ENVIRONMENT: dict[str, object] = {
     "gpus": [{"name": "RTX 4090", "power_limit_w": 450.0}, {"name": "RTX 4090", "power_limit_w": 450.0}],
     "flags": ["avx512", "amx"],
 }
+
+
+GPUS = tuple(
+    GpuTelemetry(
+        f"GPU-{i}",
+        "RTX 4090",
+        600,
+        utilisation=0.96,
+        memory_bytes=17 * 2**30,
+        power_w=318.0 + i,
+        power_limit_w=450.0,
+        sm_clock_hz=2.5e9,
+        temperature_c=66.0 + i,
+        throttled={"sw_power_cap": 0.02},
+        energy_j=19000.0,
+        energy_source=EnergySource.COUNTER,
+        pcie_tx_bytes_per_s=2.1e7,
+        pcie_rx_bytes_per_s=4.4e7,
+    )
+    for i in range(2)
+)
+TELEMETRY = Telemetry(60.0, 1.42, 0.06, 0.03, 0.0, 0.01, 0.0, 6 * 2**30, 3.2e9, 32, GPUS)
 
 
 def quantiles(p50: float) -> Quantiles:
@@ -93,7 +117,7 @@ def measurement(cell: Cell, point: Point, tokens_per_s: float, length: float) ->
         degenerate_share=0.0,
         tokens_by_prompt={"p1": OUTPUT_TOKENS},
         acceptance=acceptance(point, length),
-        telemetry=Telemetry(60.0),
+        telemetry=TELEMETRY,
     )
 
 

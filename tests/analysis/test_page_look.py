@@ -167,7 +167,7 @@ def test_the_top_says_what_to_do_how_sure_and_where() -> None:
 @pytest.mark.parametrize(
     ("name", "action"),
     [
-        ("nothing", "Keep the server without speculation"),
+        ("nothing", "Keep speculation off: run the server with this command."),
         ("partial0", "it goes on from the last Block. Nothing has been recorded so far."),
         ("partial3", "it goes on from the last Block."),
         ("failures", "what failed"),
@@ -178,8 +178,9 @@ def test_every_answer_says_what_to_do(name: str, action: str) -> None:
 
 
 def test_an_unfinished_run_is_marked_as_such() -> None:
-    assert "not finished" in Page(report.html(samples.partial(3))).text
-    assert "not finished" not in Page(report.html(samples.better())).text
+    assert "Not finished" in Page(report.html(samples.partial(3))).text
+    assert "not finished" in Page(report.html(replace(samples.better(), finished=False))).text
+    assert "not finished" not in Page(report.html(samples.better())).text.lower()
 
 
 def test_many_cells_are_folded_in_the_verdict() -> None:
