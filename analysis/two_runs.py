@@ -68,7 +68,7 @@ class Moved:
 
 
 def moved(two: TwoRuns) -> list[Moved]:
-    """Largest change first; empty if the runs have different objectives.
+    """Confirmed ones first, then the largest change; empty if the runs have different objectives.
 
     Like with like: confirmations where both runs have one, else the search estimates of both. A search
     estimate beside a confirmation would show the winner's curse as a change.
@@ -76,7 +76,7 @@ def moved(two: TwoRuns) -> list[Moved]:
     if two.a.objective != two.b.objective:
         return []
     found = _in_both(_searched(two.a), _searched(two.b)) | _in_both(_confirmed(two.a), _confirmed(two.b))
-    return sorted(found.values(), key=lambda m: -abs(m.change))
+    return sorted(found.values(), key=lambda m: (not m.a.confirmed, -abs(m.change)))
 
 
 def _in_both(
