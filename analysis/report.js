@@ -36,6 +36,16 @@ function compare(a, b, sign) {
   return said.localeCompare(told, undefined, { numeric: true });
 }
 
+// A box is a stop of the keyboard only while there is something to scroll in it.
+function markStops() {
+  for (const box of document.querySelectorAll(".scroll, .log")) {
+    box.tabIndex = box.scrollWidth > box.clientWidth ? 0 : -1;
+  }
+}
+markStops();
+addEventListener("resize", markStops);
+document.addEventListener("toggle", markStops, true);
+
 for (const box of document.querySelectorAll(".copyable")) {
   const button = document.createElement("button");
   button.type = "button";

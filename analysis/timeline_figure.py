@@ -35,8 +35,8 @@ _STRIPS = {
 NO_GPU = "No GPU was sampled; what the host did on average is in the table below."
 HOW_TO_READ = (
     "Both servers answer the same prompts in the same order, and each Cell begins at the same moment for "
-    "both, so the one whose line ends first needed less time. Look for dips that only one of them has, for power "
-    "or clock that sags while requests are in flight, and for GPUs that wait."
+    "both, so the one whose line ends first needed less time. Look for dips that only one of them has, for "
+    "power or clock that sags while requests are in flight, and for GPUs that wait."
 )
 
 

@@ -6,15 +6,12 @@ figures of two runs are not paired: the machine of another hour is another machi
 
 import math
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from statistics import median
-from typing import Any
 
 from analysis import findings, noise, words
-from analysis.answer import answer
 from analysis.report_input import ReportInput
-from analysis.tables import Entry, Table, effect_entry, flat
+from analysis.tables import flat
 from results.records import Cell, Effect, Phase, Point
 
 NOT_PAIRED = (
@@ -23,6 +20,7 @@ NOT_PAIRED = (
     "intervals. To learn which of two configurations is faster, write each into a sweep file and run: "
     "tuner compare A.yaml B.yaml"
 )
+Difference = tuple[str, str, str]  # what, in A, in B
 _ALWAYS_DIFFERENT = ("host.taken_at",)
 
 
@@ -130,66 +128,10 @@ def cautions(two: TwoRuns) -> list[str]:
         "The machine or its software is not the same.": "host.",
         "The load client is not the same.": "load",
     }
-    differing = {name for name, _, _ in _environment_differences(two)}
+    differing = {name for name, _, _ in environment_differences(two)}
     said = [text for text, path in checks.items() if any(name.startswith(path) for name in differing)]
     going_on = [f"Run {name} is not finished." for name, report in two.runs.items() if not report.finished]
     return [*going_on, *said]
-
-
-def verdicts(two: TwoRuns) -> Table:
-    sides = [_summary(report) for report in two.runs.values()]
-    rows = [(Entry(name), Entry(sides[0][name]), Entry(sides[1][name])) for name in sides[0]]
-    return Table("verdicts", "What each run says", ("What", "A", "B"), tuple(rows))
-
-
-def _summary(report: ReportInput) -> dict[str, str]:
-    said, best = answer(report), findings.best_verdict(report)
-    lost = len(findings.failed(report.trials))
-    thrown = len(report.blocks) - len(findings.valid(report.blocks))
-    return {
-        "Run": report.folder or report.name,
-        "Answer": " ".join(filter(None, (said.big, said.unit))),
-        "Configuration": best.point.label if best else "none confirmed",
-        "Confirmed": words.times_with_interval(best.effect) if best else "no",
-        "In words": report.headline,
-        "Caution": report.banner or "",
-        "Objective": report.objective,
-        "Trials": f"{len(report.trials)}, {lost} failed",
-        "Blocks": f"{len(report.blocks)}, {thrown} thrown away",
-        "Time": words.long_time(sum(report.phases_s.values())),
-        "Finished": "yes" if report.finished else "no",
-    }
-
-
-def speedups(two: TwoRuns) -> Table:
-    rows = [
-        (
-            Entry(m.point.label, code=True),
-            _known_entry(m.a),
-            _known_entry(m.b),
-            Entry(words.signed_percent(m.change), m.change),
-            Entry({True: "yes", False: "no", None: "unknown: no interval"}[m.beyond_noise]),
-        )
-        for m in moved(two)
-    ]
-    columns = ("Configuration", "In A", "In B", "Change", "Beyond the noise")
-    note = (
-        "Each against the baseline of its own run; confirmations where both have one, else search "
-        "estimates. A change is beyond the noise if it is larger than the half widths of both intervals, "
-        "added as squares: a hint to look closer, not a verdict, for of many that did not move a few look as "
-        "if they had."
-    )
-    return Table(
-        "speedups", "Speed-ups that both measured", columns, tuple(rows), frozenset({"Change"}), note
-    )
-
-
-def _known_entry(known: Known) -> Entry:
-    kind = "confirmed" if known.confirmed else "search"
-    if known.effect is None:
-        return Entry(f"{words.times(known.log_ratio)}, {kind}", words.factor(known.log_ratio))
-    drawn = effect_entry(known.effect)
-    return Entry(f"{drawn.text}, {kind}", drawn.order, drawn.interval)
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,43 +164,8 @@ def _baseline_speeds(report: ReportInput, phase: Phase) -> dict[Cell, list[float
     return found
 
 
-def throughput(two: TwoRuns) -> Table:
-    rows = [
-        (
-            Entry(each.cell.label),
-            _spread(each.a),
-            _spread(each.b),
-            Entry(f"{median(each.b) / median(each.a):.2f}x", median(each.b) / median(each.a)),
-        )
-        for each in baselines(two)
-    ]
-    columns = ("Cell", "A, tokens/s", "B, tokens/s", "B / A")
-    note = (
-        "Not a paired measurement: the difference may be the hour, the heat or a neighbour. Medians over "
-        "Blocks, with the lowest and the highest."
-    )
-    title = "Absolute throughput of the baselines"
-    return Table("throughput", title, columns, tuple(rows), frozenset(columns[1:]), note)
-
-
-def _spread(speeds: tuple[float, ...]) -> Entry:
-    middle = median(speeds)
-    return Entry(f"{middle:.1f} ({min(speeds):.1f} to {max(speeds):.1f})", middle)
-
-
-def sweeps(two: TwoRuns) -> Table:
-    found = _differences(*(_settings(report) for report in two.runs.values()))
-    note = "Everything else that was asked for is equal."
-    return _difference_table("sweeps", "What differs in the sweep files", found, note)
-
-
-def environments(two: TwoRuns) -> Table:
-    found = _environment_differences(two)
-    note = "Every other part of the fingerprint is equal."
-    return _difference_table("environments", "What differs in the environment", found, note)
-
-
-def _environment_differences(two: TwoRuns) -> list[tuple[str, str, str]]:
+def environment_differences(two: TwoRuns) -> list[Difference]:
+    """Of what both fingerprints know; the hour is none."""
     return [d for d in _differences(*map(_fingerprint, two.runs.values())) if d[0] not in _ALWAYS_DIFFERENT]
 
 
@@ -267,14 +174,13 @@ def _fingerprint(report: ReportInput) -> dict[str, str]:
     return {name: value for name, value in flat(report.environment) if value not in ("", words.UNKNOWN)}
 
 
-def _difference_table(id: str, title: str, found: Iterable[tuple[str, str, str]], note: str) -> Table:
-    rows = [(Entry(name, code=True), Entry(a, code=True), Entry(b, code=True)) for name, a, b in found]
-    return Table(id, title, ("What", "A", "B"), tuple(rows), note=note)
-
-
-def _differences(a: Mapping[str, str], b: Mapping[str, str]) -> list[tuple[str, str, str]]:
+def _differences(a: Mapping[str, str], b: Mapping[str, str]) -> list[Difference]:
     names = dict.fromkeys([*a, *b])
     return [(n, a.get(n, "not set"), b.get(n, "not set")) for n in names if a.get(n) != b.get(n)]
+
+
+def sweep_differences(two: TwoRuns) -> list[Difference]:
+    return _differences(*map(_settings, two.runs.values()))
 
 
 def _settings(report: ReportInput) -> dict[str, str]:
@@ -286,45 +192,3 @@ def _settings(report: ReportInput) -> dict[str, str]:
     _, *parts = re.split(r"^# ([AB]): .*$", report.sweep_yaml, flags=re.MULTILINE)
     files = zip(parts[::2], parts[1::2], strict=True)
     return {f"{side}.{k}": v for side, file in files for k, v in flat(yaml.safe_load(file) or {})}
-
-
-def document(two: TwoRuns) -> dict[str, Any]:
-    """The same for other programs. Speed-ups are factors; null where there is no number."""
-    return {
-        "schema": 1,
-        "paired": False,
-        "sentence": sentence(two),
-        "cautions": cautions(two),
-        "runs": {name: _summary(report) for name, report in two.runs.items()},
-        "sweep_differences": _as_rows(sweeps(two)),
-        "environment_differences": _as_rows(environments(two)),
-        "speedups": [
-            {
-                "configuration": m.point.label,
-                "method": m.point.method,
-                "knobs": dict(m.point.knobs),
-                "a": _known_document(m.a),
-                "b": _known_document(m.b),
-                "change": words.factor(m.change),
-                "beyond_noise": m.beyond_noise,
-            }
-            for m in moved(two)
-        ],
-        "baseline_tokens_per_s": [
-            {"cell": each.cell.label, "a": list(each.a), "b": list(each.b)} for each in baselines(two)
-        ],
-    }
-
-
-def _known_document(known: Known) -> dict[str, object]:
-    low, high = (known.effect.low, known.effect.high) if known.effect is not None else (None, None)
-    return {
-        "speedup": words.factor(known.log_ratio),
-        "low": words.factor(low),
-        "high": words.factor(high),
-        "confirmed": known.confirmed,
-    }
-
-
-def _as_rows(table: Table) -> list[dict[str, str]]:
-    return [{"what": name.text, "a": a.text, "b": b.text} for name, a, b in table.rows]

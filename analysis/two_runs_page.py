@@ -2,7 +2,7 @@
 
 import json
 
-from analysis import two_runs
+from analysis import two_runs, two_runs_tables
 from analysis.markup import paragraph, section, table, text
 from analysis.page import document
 from analysis.tables import Table
@@ -22,13 +22,13 @@ _EQUAL = {
 
 def html(two: TwoRuns) -> str:
     parts = {
-        "sides": ("Verdicts", "What each run says", [two_runs.verdicts(two)]),
-        "speedups": ("Speed-ups", "Did a speed-up move?", [two_runs.speedups(two)]),
-        "throughput": ("Throughput", "Absolute throughput", [two_runs.throughput(two)]),
+        "sides": ("Verdicts", "What each run says", [two_runs_tables.verdicts(two)]),
+        "speedups": ("Speed-ups", "Did a speed-up move?", [two_runs_tables.speedups(two)]),
+        "throughput": ("Throughput", "Absolute throughput", [two_runs_tables.throughput(two)]),
         "differences": (
             "Differences",
             "What was different",
-            [two_runs.sweeps(two), two_runs.environments(two)],
+            [two_runs_tables.sweeps(two), two_runs_tables.environments(two)],
         ),
     }
     built = {
@@ -72,11 +72,11 @@ def _terms(two: TwoRuns) -> str:
 
 def markdown(two: TwoRuns) -> str:
     tables = (
-        two_runs.verdicts(two),
-        two_runs.speedups(two),
-        two_runs.throughput(two),
-        two_runs.sweeps(two),
-        two_runs.environments(two),
+        two_runs_tables.verdicts(two),
+        two_runs_tables.speedups(two),
+        two_runs_tables.throughput(two),
+        two_runs_tables.sweeps(two),
+        two_runs_tables.environments(two),
     )
     parts = [
         f"# {_TITLE}",
@@ -89,4 +89,4 @@ def markdown(two: TwoRuns) -> str:
 
 
 def as_json(two: TwoRuns) -> str:
-    return json.dumps(two_runs.document(two), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+    return json.dumps(two_runs_tables.document(two), indent=2, ensure_ascii=False, allow_nan=False) + "\n"

@@ -102,6 +102,16 @@ def test_trials_without_a_number_come_last_in_either_direction(
         assert speedups[-3:] == ["no number"] * 3 and "no number" not in speedups[:-3]
 
 
+def test_a_table_is_a_stop_of_the_keyboard_only_if_it_scrolls(
+    browser: Browser, pages: dict[str, Path]
+) -> None:
+    show(browser, pages["better"], PHONE)
+    stops = "[b.tabIndex === 0, b.scrollWidth > b.clientWidth]"
+    found = browser.run(f"[...document.querySelectorAll('.scroll')].map(b => {stops})")
+    assert all(is_stop == scrolls for is_stop, scrolls in found)
+    assert {scrolls for _, scrolls in found} == {True, False}
+
+
 def test_without_script_the_tables_are_plain(browser: Browser, pages: dict[str, Path]) -> None:
     browser.command("Emulation.setScriptExecutionDisabled", value=True)
     try:

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from analysis import two_runs, two_runs_page
+from analysis import two_runs, two_runs_page, two_runs_tables
 from analysis.report_input import Comparison, ReportInput, Side
 from analysis.two_runs import TwoRuns
 from results.records import Effect, Phase, Verdict, VerdictKind
@@ -50,7 +50,7 @@ def test_without_an_interval_nothing_is_said_of_noise() -> None:
     searched = replace(confirmed(0.0), verdicts=(), winner=None)
     (found,) = two_runs.moved(TwoRuns(searched, searched))
     assert found.beyond_noise is None
-    assert two_runs.speedups(TwoRuns(searched, searched)).rows[0][4].text == "unknown: no interval"
+    assert two_runs_tables.speedups(TwoRuns(searched, searched)).rows[0][4].text == "unknown: no interval"
 
 
 def test_runs_with_different_objectives_have_no_common_speed_up() -> None:
@@ -72,16 +72,16 @@ def test_what_was_asked_and_where_is_compared_setting_by_setting() -> None:
     )
     b = replace(a, sweep_yaml="name: a\nload: [{closed: 8}]\nseed: 3\n", environment={"host": {"cpu": "Y"}})
     two = TwoRuns(a, b)
-    rows = [tuple(e.text for e in row) for row in two_runs.sweeps(two).rows]
+    rows = [tuple(e.text for e in row) for row in two_runs_tables.sweeps(two).rows]
     assert rows == [("load.0.closed", "1", "8"), ("seed", "not set", "3")]
-    assert [e.text for e in two_runs.environments(two).rows[0]] == ["host.cpu", "X", "Y"]
+    assert [e.text for e in two_runs_tables.environments(two).rows[0]] == ["host.cpu", "X", "Y"]
     assert two_runs.cautions(two) == ["The machine or its software is not the same."]
 
 
 def test_the_hour_is_no_difference_of_the_environment() -> None:
     a = replace(confirmed(0.2), environment={"host": {"taken_at": 1.7e9, "cpu": None}})
     b = replace(confirmed(0.2), environment={"host": {"taken_at": 1.8e9}})
-    assert two_runs.environments(TwoRuns(a, b)).rows == () and two_runs.cautions(TwoRuns(a, b)) == []
+    assert two_runs_tables.environments(TwoRuns(a, b)).rows == () and two_runs.cautions(TwoRuns(a, b)) == []
 
 
 def test_the_two_files_of_a_comparison_stay_apart() -> None:
@@ -89,7 +89,7 @@ def test_the_two_files_of_a_comparison_stay_apart() -> None:
     sides = (Side("A", "a.yaml", samples.NGRAM), Side("B", "b.yaml", samples.DRAFT))
     a = replace(confirmed(0.2), comparison=Comparison(sides), sweep_yaml=yaml)
     b = replace(a, sweep_yaml=yaml.replace("seed: 2", "seed: 9"))
-    rows = [tuple(e.text for e in row) for row in two_runs.sweeps(TwoRuns(a, b)).rows]
+    rows = [tuple(e.text for e in row) for row in two_runs_tables.sweeps(TwoRuns(a, b)).rows]
     assert rows == [("B.seed", "2", "9")]
 
 
@@ -103,7 +103,7 @@ def test_baselines_are_shown_as_no_paired_measurement() -> None:
     assert [(len(each.a), len(each.b)) for each in two_runs.baselines(both)] == [(2, 1)] * 5
     mixed = TwoRuns(ReportInput("a", blocks=[*search, *confirm]), ReportInput("b", blocks=search))
     assert [(len(each.a), len(each.b)) for each in two_runs.baselines(mixed)] == [(3, 3)] * 5
-    assert two_runs.throughput(both).note.startswith("Not a paired measurement")
+    assert two_runs_tables.throughput(both).note.startswith("Not a paired measurement")
 
 
 @pytest.mark.parametrize("draw", [two_runs_page.html, two_runs_page.markdown, two_runs_page.as_json])
