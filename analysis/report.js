@@ -77,10 +77,13 @@ addEventListener("scroll", () => {
 function showPlace() {
   waiting = false;
   const begun = parts.filter((part) => part.getBoundingClientRect().top < innerHeight / 3).at(-1);
-  for (const [id, link] of links) {
-    if (begun && id === begun.id) link.setAttribute("aria-current", "true");
-    else link.removeAttribute("aria-current");
-  }
+  const link = links.get(begun?.id);
+  if (link?.hasAttribute("aria-current")) return;
+  links.forEach((other) => other.removeAttribute("aria-current"));
+  if (!link) return;
+  link.setAttribute("aria-current", "true");
+  const nav = link.closest("nav");
+  nav.scrollTo(link.offsetLeft - nav.clientWidth / 3, link.offsetTop - nav.clientHeight / 2);
 }
 
 // Print shows what is folded, and folds it again.

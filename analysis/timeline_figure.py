@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 _STRIP = 104  # user units
+_NARROWEST_CELL = 14  # with a number over it
 _COLOURS = (svg.INK, svg.SERIES[0])
 
 
@@ -44,8 +45,10 @@ def figure(shown: Timeline | None) -> Figure | None:
     if shown is None:
         return None
     strips = {name: shown.of(name) for name in _STRIPS if shown.of(name)}
+    first, *_, last = [*strips, *strips]
     paints = [
-        partial(_paint, shown, name, tracks, last=name == [*strips][-1]) for name, tracks in strips.items()
+        partial(_paint, shown, name, tracks, first=name == first, last=name == last)
+        for name, tracks in strips.items()
     ]
     caption, id = _caption(shown), "timeline"
     title = "Load and hardware over time" if len(strips) > 2 else "Load over time"
@@ -61,13 +64,15 @@ def _keys(shown: Timeline) -> tuple[Key, ...]:
     return (*arms, *cells)
 
 
-def _paint(shown: Timeline, name: str, tracks: Sequence[Track], axes: "Axes", *, last: bool) -> None:
+def _paint(
+    shown: Timeline, name: str, tracks: Sequence[Track], axes: "Axes", *, first: bool, last: bool
+) -> None:
     strip = _STRIPS[name]
     for track in tracks:
         _line(axes, track, shown.arms.index(track.arm))
     _scale(axes, strip)
     axes.set_xlim(0, shown.spans[-1].end_s)
-    if name == next(iter(_STRIPS)) and len(shown.spans) > 1:
+    if first and len(shown.spans) > 1:
         _number_cells(axes, shown.spans)
     if last:
         axes.set_xlabel("seconds under load")
@@ -102,10 +107,11 @@ def _scale(axes: "Axes", strip: _Strip) -> None:
 
 
 def _number_cells(axes: "Axes", spans: Sequence[Span]) -> None:
-    width = svg.WIDTH - svg.LEFT - svg.RIGHT
+    scale = (svg.WIDTH - svg.LEFT - svg.RIGHT) / spans[-1].end_s
     for number, span in enumerate(spans, 1):
-        middle = (span.begin_s + span.end_s) / 2 / spans[-1].end_s
-        _above(axes, str(number), middle * width - 3, 1, size=10.5)
+        if (span.end_s - span.begin_s) * scale > _NARROWEST_CELL:
+            middle = (span.begin_s + span.end_s) / 2
+            _above(axes, str(number), middle * scale - 3, 1, size=10.5)
 
 
 def _above(axes: "Axes", text: str, right: float, up: float, size: float) -> None:

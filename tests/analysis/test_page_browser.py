@@ -176,3 +176,7 @@ def test_links_of_the_navigation_lead_to_their_part(browser: Browser, pages: dic
     top = browser.run("document.querySelector('#failed').getBoundingClientRect().top")
     bottom = browser.run("document.querySelector('nav').getBoundingClientRect().bottom")
     assert bottom <= top < 200
+    current = "document.querySelector('nav a[aria-current]')"
+    browser.run("new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))")
+    assert browser.run(f"{current}.hash") == "#failed"
+    assert 0 <= browser.run(f"{current}.getBoundingClientRect().left") < PHONE

@@ -1,5 +1,6 @@
 """Load and GPUs on one clock: what is counted in each step, and where the Cells begin."""
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
@@ -148,3 +149,11 @@ def test_the_figure_has_a_strip_for_everything_that_is_known() -> None:
     assert "tokens per second on average: baseline" in drawn.caption and "winner" in drawn.caption
     assert [k.label for k in drawn.keys] == ["baseline", "winner", *(c.label for c in samples.CELLS)]
     assert timeline_figure.figure(None) is None
+
+
+def test_cells_are_numbered_even_where_no_tokens_are_known() -> None:
+    unknown = {cell: [request(0, 5, None), request(5, 9, None)] for cell in (CODE, CHAT)}
+    drawn = timeline_figure.figure(timeline(1, [recorded("baseline", unknown)]))
+    assert drawn is not None
+    numbers = re.findall(r"<text[^>]*>([12])</text>", drawn.svg)
+    assert {"1", "2"} <= set(numbers) and drawn.caption.endswith("the load of both servers.")
