@@ -6,6 +6,7 @@ from analysis.markup import Scale, paragraph, text
 from analysis.report_input import ReportInput
 from results.records import Verdict, VerdictKind
 
+_MORE_BLOCKS = "Change nothing yet. More Blocks may decide it: raise the last of confirm.looks and go on."
 _MOST_CELLS = 12  # beyond that they are folded
 
 
@@ -74,7 +75,7 @@ def _action(report: ReportInput, said: Answer) -> str:
     link = f'<a href="#command">{"this command" if report.command else ""}</a>' if report.command else ""
     with_command = f" with {link}" if link else ""
     if report.comparison is not None:
-        return f"<p>Run the faster one{with_command}.</p>" if link else ""
+        return _comparison_action(report, with_command)
     if said.tone is Tone.FASTER:
         return f"<p>Start the server{with_command}, where the load is that of the Cells below.</p>"
     if said.tone is Tone.STAY:
@@ -87,9 +88,20 @@ def _action(report: ReportInput, said: Answer) -> str:
     return f"<p>{_open_action(report)}</p>"
 
 
+def _comparison_action(report: ReportInput, with_command: str) -> str:
+    kind = report.verdicts[0].kind if report.verdicts else None
+    if kind is VerdictKind.SAME:
+        return "<p>Take either: they are as fast as each other.</p>"
+    if kind is VerdictKind.UNDECIDED and report.finished:
+        return f"<p>{_MORE_BLOCKS}</p>"
+    if kind is None or kind in (VerdictKind.UNDECIDED, VerdictKind.INVALID):
+        return ""
+    return f"<p>Run {'B' if kind is VerdictKind.BETTER else 'A'}, the faster one{with_command}.</p>"
+
+
 def _open_action(report: ReportInput) -> str:
     if any(v.kind is VerdictKind.UNDECIDED for v in report.verdicts):
-        return "Change nothing yet. More Blocks decide it: raise the last of confirm.looks and sweep again."
+        return _MORE_BLOCKS
     if findings.measured(report.trials):
         return "Change nothing yet: no finalist has been confirmed on prompts that the search did not see."
     return 'Look at <a href="#failed">what failed</a>, mend the commonest cause and run the sweep again.'

@@ -10,9 +10,10 @@ import pytest
 
 from analysis import cells, failures, hardware, report, sides, tables, variables
 from analysis.page import SECTIONS
-from analysis.report_input import ReportInput
+from analysis.report_input import Comparison, ReportInput, Side
 from analysis.tables import Table
 from analysis.terms import COLUMNS, definitions
+from results.records import BASELINE, VerdictKind
 from tests.analysis import samples
 from tests.analysis.test_report import Page
 
@@ -175,6 +176,22 @@ def test_the_top_says_what_to_do_how_sure_and_where() -> None:
 )
 def test_every_answer_says_what_to_do(name: str, action: str) -> None:
     assert action in Page(report.html(samples.SAMPLES[name]())).text
+
+
+@pytest.mark.parametrize(
+    ("kind", "action"),
+    [
+        (VerdictKind.BETTER, "Run B, the faster one with this command."),
+        (VerdictKind.WORSE, "Run A, the faster one with this command."),
+        (VerdictKind.SAME, "Take either"),
+        (VerdictKind.UNDECIDED, "More Blocks may decide it"),
+    ],
+)
+def test_a_comparison_says_what_to_do(kind: VerdictKind, action: str) -> None:
+    sides = (Side("A", "a.yaml", replace(BASELINE, name="A")), Side("B", "b.yaml", samples.NGRAM))
+    judged = samples.verdict(kind, samples.NGRAM, 0.0, 0.1, 2.0)
+    shown = ReportInput("x", verdicts=(judged,), comparison=Comparison(sides), command="x", finished=True)
+    assert action in Page(report.html(shown)).text
 
 
 def test_an_unfinished_run_is_marked_as_such() -> None:
