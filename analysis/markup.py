@@ -7,7 +7,6 @@ from collections.abc import Iterable, Sequence
 from analysis import words
 from analysis.plots import Figure
 from analysis.tables import Entry, Table
-from analysis.terms import COLUMNS, definitions
 
 _LONG, _LONGER = 26, 60  # characters; such texts are broken over lines, in wider columns
 
@@ -25,9 +24,7 @@ def table(content: Table, titled: bool = True) -> str:
     """A table in its own scrolling box, under its title; empty when it has no rows."""
     if not content.rows:
         return ""
-    head = "".join(
-        f'<th scope="col"{_numeric(content, c)}{_meaning(c)}>{text(c)}</th>' for c in content.columns
-    )
+    head = "".join(f'<th scope="col"{_numeric(content, c)}>{text(c)}</th>' for c in content.columns)
     scale = Scale(e.interval for row in content.rows for e in row)
     body = "".join(f"<tr>{_row(content, row, scale)}</tr>" for row in content.rows)
     note = paragraph(content.note, "note") if content.note else ""
@@ -37,16 +34,6 @@ def table(content: Table, titled: bool = True) -> str:
         f"<caption>{name}</caption><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>"
     )
     return f"{f'<h3>{name}</h3>' if titled else ''}{note}{inside}"
-
-
-def _head(content: Table, column: str) -> str:
-    return f'<th scope="col"{_numeric(content, column)}{_meaning(column)}>{text(column)}</th>'
-
-
-def _meaning(column: str) -> str:
-    """What it means, for whoever points at it; the definitions have it for everybody."""
-    meaning = definitions().get(COLUMNS.get(column, ""))
-    return f' title="{text(meaning)}"' if meaning else ""
 
 
 def _numeric(content: Table, column: str) -> str:

@@ -1,4 +1,4 @@
-"""What the words of a report mean, and which of them explains a column of figures."""
+"""What the words of a report mean."""
 
 from analysis.block import ENERGY, HIGHER_IS_BETTER
 from analysis.words import latency_name
@@ -106,41 +106,6 @@ _OF_COMPARISONS = {
     "Identical outputs": (
         "Share of prompts to which B gives the same text as A at temperature 0. The control compares A with "
         "itself: what it loses is the noise of batching."
-    ),
-}
-
-
-# What explains a column of figures: its term among the definitions.
-COLUMNS = {
-    "Confirmed": "Confirmed",
-    "Search estimate": "Search estimate",
-    "Blocks": "Block",
-    "Block": "Block",
-    "Answer": "BETTER, WORSE, SAME, UNDECIDED",
-    "Verdict": "BETTER, WORSE, SAME, UNDECIDED",
-    "Speed-up": "Speed-up",
-    "Cell": "Cell",
-    "Baseline": "Baseline",
-    "Tokens/s": "Tokens/s",
-    "Ratio": "Tokens/s",
-    "In flight": "In flight",
-    "TTFT p50": "TTFT",
-    "TPOT p50": "TPOT",
-    "p50": "TTFT",
-    "p95": "TTFT",
-    "p99": "TTFT",
-    "Acceptance length": "Acceptance length",
-    "Length": "Acceptance length",
-    "Per position": "Acceptance per position",
-    "Accepted / proposed": "Accepted / proposed",
-    "Drafts": "Drafts",
-    "Asked for": "Asked for",
-    "Energy per token": "Energy per token",
-    "Tokens per joule": "Energy per token",
-    "Against the baseline": "Energy per token",
-    **dict.fromkeys(("Busy", "Power", "SM clock", "Hottest", "Held by", "PCIe"), "Figures of a GPU"),
-    **dict.fromkeys(
-        ("Server", "Load client", "Others", "Stolen", "Pressure", "Clock"), "Figures of the host"
     ),
 }
 

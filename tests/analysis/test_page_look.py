@@ -12,7 +12,7 @@ from analysis import cells, failures, hardware, report, sides, tables, variables
 from analysis.page import SECTIONS
 from analysis.report_input import Comparison, ReportInput, Side
 from analysis.tables import Table
-from analysis.terms import COLUMNS, definitions
+from analysis.terms import definitions
 from results.records import BASELINE, VerdictKind
 from tests.analysis import samples
 from tests.analysis.test_report import Page
@@ -21,6 +21,39 @@ STYLE = (Path(tables.__file__).parent / "report.css").read_text()
 TEXTS = ("--ink", "--muted", "--good", "--bad")
 GROUNDS = ("--paper", "--surface")
 MARKS = (*(f"--series-{i}" for i in range(6)), "--good", "--bad", "--caution-edge")
+# What explains a column of figures: its term among the definitions.
+COLUMNS = {
+    "Confirmed": "Confirmed",
+    "Search estimate": "Search estimate",
+    "Blocks": "Block",
+    "Block": "Block",
+    "Answer": "BETTER, WORSE, SAME, UNDECIDED",
+    "Verdict": "BETTER, WORSE, SAME, UNDECIDED",
+    "Speed-up": "Speed-up",
+    "Cell": "Cell",
+    "Baseline": "Baseline",
+    "Tokens/s": "Tokens/s",
+    "Ratio": "Tokens/s",
+    "In flight": "In flight",
+    "TTFT p50": "TTFT",
+    "TPOT p50": "TPOT",
+    "p50": "TTFT",
+    "p95": "TTFT",
+    "p99": "TTFT",
+    "Acceptance length": "Acceptance length",
+    "Length": "Acceptance length",
+    "Per position": "Acceptance per position",
+    "Accepted / proposed": "Accepted / proposed",
+    "Drafts": "Drafts",
+    "Asked for": "Asked for",
+    "Energy per token": "Energy per token",
+    "Tokens per joule": "Energy per token",
+    "Against the baseline": "Energy per token",
+    **dict.fromkeys(("Busy", "Power", "SM clock", "Hottest", "Held by", "PCIe"), "Figures of a GPU"),
+    **dict.fromkeys(
+        ("Server", "Load client", "Others", "Stolen", "Pressure", "Clock"), "Figures of the host"
+    ),
+}
 ONE_WORD = {  # columns that name things, and whole numbers whose name says it all
     *(
         "Configuration",
