@@ -5,6 +5,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -15,6 +16,7 @@ from results.errors import LaunchFailed, MeasurementInvalid, UsageError
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
+    from analysis.report_input import ReportInput
     from results.store import RunFolder
     from sweeps.observer import Observer
     from sweeps.prepare import Plan
@@ -43,6 +45,8 @@ Overrides = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="KEY=VALUE", help="Override a key, e.g. budget.trials=20."),
 ]
+
+
 RunArgument = Annotated[Path, typer.Argument(metavar="RUN", help="A run folder, e.g. runs/first.")]
 
 
@@ -299,50 +303,89 @@ def _conclude(folder: "RunFolder") -> int:
     """Print the verdict, write the report; the exit code of the run."""
     from analysis.report import html
     from analysis.terminal import verdict_lines
-    from sweeps.difference import with_difference
+    from sweeps.evidence import with_evidence
     from sweeps.outcome import read_run
 
     report, code = read_run(folder)
     _print(*verdict_lines(report))
-    folder.write_text("report.html", html(with_difference(folder, report)))
+    folder.write_text("report.html", html(with_evidence(folder, report)))
     _say(f"Report: {folder.report_file}")
     return code
 
 
 @app.command()
 def report(
-    run: RunArgument,
-    form: Annotated[str, typer.Option("--format", help="html, md, csv or json.")] = "html",
+    runs: Annotated[
+        list[Path], typer.Argument(metavar="RUN [OTHER]", help="A run folder; or two, to set side by side.")
+    ],
+    form: Annotated[
+        str, typer.Option("--format", help="html, md, csv or json; of two runs no csv.")
+    ] = "html",
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="File to write; - for the terminal.")
     ] = None,
+    show: Annotated[bool, typer.Option("--open", help="Open the page in a browser.")] = False,
 ) -> None:
-    """Draw the report of a run, finished or not."""
-    from analysis import report as reports
-    from results.store import RunFolder
-    from sweeps.difference import with_difference
-    from sweeps.outcome import read_run
+    """Draw the report of a run, finished or not; or of two runs side by side."""
     from sweeps.sweep import nearest
 
-    forms: dict[str, Callable[..., str]] = {
-        "html": reports.html,
-        "md": reports.markdown,
-        "csv": reports.csv,
-        "json": reports.as_json,
-    }
+    if len(runs) > 2:
+        raise UsageError("one run folder, or two to set side by side")
+    forms, target = _forms(runs)
     if form not in forms:
         raise UsageError(f"--format {form}: no such form{nearest(form, [*forms])}")
-    content, _ = read_run(RunFolder(run))
-    text = forms[form](with_difference(RunFolder(run), content))
+    text = forms[form]()
     if output == Path("-") or (output is None and form != "html"):
         typer.echo(text)
         return
-    target = output or run / "report.html"
+    target = output or target
     try:
-        target.write_text(text)
+        target.write_text(text, encoding="utf-8")
     except OSError as error:
         raise UsageError(f"cannot write {target}: {error.strerror}") from error
     _say(f"Wrote {target}")
+    if show:
+        _open(target)
+
+
+def _forms(runs: Sequence[Path]) -> tuple[dict[str, Callable[[], str]], Path]:
+    """What can be made of these runs, and where the page of it belongs."""
+    from analysis import report as reports
+    from analysis import two_runs_page
+    from analysis.two_runs import TwoRuns
+
+    content = [_read(run) for run in runs]
+    if len(content) == 1:
+        made = {"html": reports.html, "md": reports.markdown, "csv": reports.csv, "json": reports.as_json}
+        return {name: partial(make, content[0]) for name, make in made.items()}, runs[0] / "report.html"
+    two = TwoRuns(*content)
+    both = {"html": two_runs_page.html, "md": two_runs_page.markdown, "json": two_runs_page.as_json}
+    page = runs[1] / f"beside-{runs[0].resolve().name}.html"
+    return {name: partial(draw, two) for name, draw in both.items()}, page
+
+
+def _read(run: Path) -> "ReportInput":
+    """A run with what a page shows of its raw records."""
+    from results.store import RunFolder
+    from sweeps.evidence import with_evidence
+    from sweeps.outcome import read_run
+
+    folder = RunFolder(run)
+    content, _ = read_run(folder)
+    return with_evidence(folder, content)
+
+
+def _open(page: Path) -> None:
+    """Show a page to whoever sits here; without a browser its address must do."""
+    import webbrowser
+
+    address = page.resolve().as_uri()
+    try:
+        opened = webbrowser.open(address)
+    except webbrowser.Error:
+        opened = False
+    if not opened:
+        _say(f"No browser could be started: open {address}", err=True)
 
 
 @app.command()

@@ -83,15 +83,14 @@ def _compared(report: ReportInput) -> Answer:
 
 
 def _faster(winner: Verdict, objective: str) -> Answer:
-    details = [f"Configuration: {winner.point.label}."]
     if winner.effect is None:
-        return Answer(Tone.FASTER, "Faster", "than without speculation", tuple(details), winner.cells, winner)
+        return Answer(Tone.FASTER, "Faster", "than without speculation", (), winner.cells, winner)
     middle, _, interval = words.times_with_interval(winner.effect).rstrip(")").partition(" (")
-    details.append(
+    details = (
         f"The interval is {interval}, from {words.count(winner.effect.blocks, 'Block')} with fresh servers "
-        "on prompts that the search never saw."
+        "on prompts that the search never saw.",
     )
-    return Answer(Tone.FASTER, middle, words.than_baseline(objective), tuple(details), winner.cells, winner)
+    return Answer(Tone.FASTER, middle, words.than_baseline(objective), details, winner.cells, winner)
 
 
 def _unconfirmed(report: ReportInput) -> Answer:

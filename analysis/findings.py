@@ -142,12 +142,22 @@ _LATENCIES: Mapping[str, Callable[[Measurement], Quantiles | None]] = {
 }
 
 
-def latencies(point: Point, blocks: Sequence[Block]) -> list[Latency]:
-    """From the Blocks that hold both arms; from the confirmation alone where there is one."""
+def shared_windows(
+    point: Point, blocks: Sequence[Block]
+) -> tuple[list[Measurement], list[Measurement]] | None:
+    """The reference's and the Point's windows of the Blocks that hold both; None without such a Block.
+
+    From the confirmation alone where there is one.
+    """
     shared = [b for b in valid(blocks) if b.baseline is not None and b.arm(point) is not None]
     shared = [b for b in shared if b.phase is Phase.CONFIRM] or shared
-    ours = windows(point, shared)
     theirs = [m for b in shared if b.baseline is not None for m in b.baseline.measurements]
+    return (theirs, windows(point, shared)) if shared else None
+
+
+def latencies(point: Point, blocks: Sequence[Block]) -> list[Latency]:
+    """From the Blocks that hold both arms; from the confirmation alone where there is one."""
+    theirs, ours = shared_windows(point, blocks) or ([], [])
     return [
         Latency(cell, name, median_quantiles(theirs, cell, read), median_quantiles(ours, cell, read))
         for cell in dict.fromkeys(m.cell for m in ours)

@@ -12,6 +12,7 @@ from results.records import Effect, Trial, TrialState
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.axis import Axis
 
 ROW_HEIGHT = 44  # user units
 _LONGEST_ROW_LABEL = 32  # characters that fit beside the figure of the row
@@ -34,8 +35,8 @@ BASELINE_KEY = Key("baseline", "╌╌", "--ink")
 def sign_keys(objective: str) -> tuple[Key, ...]:
     better, worse = words.signs(objective)
     return (
-        Key(better, "●", "--good"),
-        Key(worse, "●", "--bad"),
+        Key(better, "▲", "--good"),
+        Key(worse, "▼", "--bad"),
         Key("sign not certain", "●", "--muted"),
     )
 
@@ -115,7 +116,19 @@ def level(axes: "Axes") -> None:
     """The line of the baseline, and a scale of factors."""
     axes.axhline(1.0, color=svg.INK, lw=1, ls=(0, (4, 3)))
     axes.grid(axis="y")
-    axes.yaxis.set_major_formatter(lambda value, _: f"{value:.2f}x")
+    _factors(axes.yaxis, nbins=7)
+
+
+def _factors(axis: "Axis", nbins: int) -> None:
+    """A scale of factors at round numbers, with as many decimals as tell its marks apart."""
+    from matplotlib.ticker import MaxNLocator
+
+    def said(value: float, _: object) -> str:
+        low, high = axis.get_view_interval()
+        return f"{value:.{2 if high - low > 0.05 else 3}f}x"
+
+    axis.set_major_locator(MaxNLocator(nbins=nbins, steps=[1, 2, 5, 10]))
+    axis.set_major_formatter(said)
 
 
 def trial_mark(axes: "Axes", x: float, trial: Trial, methods: Methods) -> None:
@@ -162,20 +175,21 @@ def rows_height(rows: Sequence[object]) -> int:
 
 def draw_rows(axes: "Axes", rows: Sequence[Row]) -> None:
     for y, row in enumerate(rows):
-        colour = _colour(row)
+        colour, marker = _sign(row)
         if row.low is not None and row.high is not None:
             axes.plot((row.low, row.high), (y, y), color=colour, lw=3, solid_capstyle="round", alpha=0.45)
         if row.hollow is not None:
             axes.plot(row.hollow, y, "o", ms=7, mfc="none", mec=svg.MUTED, mew=1.4)
-        axes.plot(row.middle, y, "o", ms=7, color=colour)
+        axes.plot(row.middle, y, marker, ms=7, color=colour)
         row_text(axes, y, row.label, row.text)
     row_scale(axes, len(rows))
 
 
-def _colour(row: Row) -> str:
+def _sign(row: Row) -> tuple[str, str]:
+    """Colour and marker: never the colour alone."""
     if row.low is None or row.high is None or row.low <= 1 <= row.high:
-        return svg.MUTED
-    return svg.GOOD if row.middle > 1 else svg.BAD
+        return svg.MUTED, "o"
+    return (svg.GOOD, "^") if row.middle > 1 else (svg.BAD, "v")
 
 
 def row_text(axes: "Axes", y: float, label: str, text: str) -> None:
@@ -194,12 +208,9 @@ def shortened(label: str) -> str:
 
 def row_scale(axes: "Axes", rows: int) -> None:
     """First row on top, factors along the bottom, the baseline as a line."""
-    from matplotlib.ticker import MaxNLocator
-
     axes.axvline(1.0, color=svg.INK, lw=1, ls=(0, (4, 3)))
     axes.margins(x=0.06)
     axes.set_ylim(rows - 0.6, -0.75)
     axes.set_yticks([])
     axes.grid(axis="x")
-    axes.xaxis.set_major_locator(MaxNLocator(nbins=5, steps=[1, 2, 5, 10]))
-    axes.xaxis.set_major_formatter(lambda value, _: f"{value:.2f}x")
+    _factors(axes.xaxis, nbins=5)

@@ -2,7 +2,7 @@
 
 import html
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from analysis import words
 from analysis.plots import Figure
@@ -28,26 +28,30 @@ def table(content: Table, titled: bool = True) -> str:
     scale = Scale(e.interval for row in content.rows for e in row)
     body = "".join(f"<tr>{_row(content, row, scale)}</tr>" for row in content.rows)
     note = paragraph(content.note, "note") if content.note else ""
-    return (
-        f"{f'<h3>{text(content.title)}</h3>' if titled else ''}{note}"
-        f'<div class="scroll" tabindex="0" role="region" aria-label="{text(content.title)}">'
-        f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>"
+    name = text(content.title)
+    inside = (
+        f'<div class="scroll" tabindex="0" role="region" aria-label="Table: {name}"><table>'
+        f"<caption>{name}</caption><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>"
     )
+    return f"{f'<h3>{name}</h3>' if titled else ''}{note}{inside}"
 
 
 def _numeric(content: Table, column: str) -> str:
     return ' class="number"' if column in content.numeric else ""
 
 
-def _row(content: Table, row: Iterable[Entry], scale: "Scale") -> str:
-    return "".join(_cell(e, _numeric(content, c), scale) for c, e in zip(content.columns, row, strict=True))
+def _row(content: Table, row: Sequence[Entry], scale: "Scale") -> str:
+    """Its first entry names it."""
+    cells = zip(content.columns, row, strict=True)
+    return "".join(_cell(e, _numeric(content, c), scale, names=i == 0) for i, (c, e) in enumerate(cells))
 
 
-def _cell(entry: Entry, css: str, scale: "Scale") -> str:
+def _cell(entry: Entry, css: str, scale: "Scale", *, names: bool) -> str:
     css = css or _width(entry)
-    order = f' data-order="{entry.order:.6g}"' if entry.order is not None else ""
+    order = f' data-value="{entry.order:.6g}"' if entry.order is not None else ""
     shown = f"<code>{text(entry.text)}</code>" if entry.code else text(entry.text)
-    return f"<td{css}{order}>{shown}{_bar(entry, scale)}</td>"
+    inside = f"{shown}{_bar(entry, scale)}"
+    return f'<th scope="row"{css}{order}>{inside}</th>' if names else f"<td{css}{order}>{inside}</td>"
 
 
 def _width(entry: Entry) -> str:

@@ -161,12 +161,12 @@ def confirmation(report: ReportInput) -> Figure | None:
     def paint(axes: "Axes") -> None:
         draw_rows(axes, rows)
 
-    measured = Key("confirmed, with its interval", "●", "--ink")
-    keys: tuple[Key, ...] = (measured, Key("search estimate", "○", "--muted"), BASELINE_KEY)
+    signs = sign_keys(report.objective)
+    keys: tuple[Key, ...] = (*signs, Key("search estimate", "○", "--muted"), BASELINE_KEY)
     caption = _confirmation_caption(rows[0])
     title = "Confirmed against searched"
     if report.comparison is not None:
-        keys = (replace(measured, label="B, with its interval"), _reference_key(report))
+        keys = (*signs, _reference_key(report))
         caption, title = f"B is at {rows[0].middle:.2f}x of A.", "B against A"
     return _figure("confirmation", title, caption, paint, rows_height(rows), keys, _NARROW_LEFT)
 

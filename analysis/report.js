@@ -1,5 +1,8 @@
 // Extras only: without this the page says the same.
+"use strict";
+
 for (const table of document.querySelectorAll("table")) {
+  if (table.tBodies[0].rows.length < 2) continue;
   table.querySelectorAll("thead th").forEach((head, column) => {
     const button = document.createElement("button");
     button.type = "button";
@@ -9,24 +12,39 @@ for (const table of document.querySelectorAll("table")) {
   });
 }
 
+// First click: numbers from the largest, words from A. Second: the other way round.
 function sortBy(table, head, column) {
-  const direction = head.getAttribute("aria-sort") === "descending" ? "ascending" : "descending";
-  table.querySelectorAll("th").forEach((other) => other.removeAttribute("aria-sort"));
+  const rows = [...table.tBodies[0].rows];
+  const first = rows.some((row) => row.cells[column].dataset.value !== undefined) ? "descending" : "ascending";
+  const other = { ascending: "descending", descending: "ascending" };
+  const direction = other[head.getAttribute("aria-sort")] ?? first;
+  table.querySelectorAll("th").forEach((th) => th.removeAttribute("aria-sort"));
   head.setAttribute("aria-sort", direction);
   const sign = direction === "ascending" ? 1 : -1;
-  const rows = [...table.tBodies[0].rows];
   rows.sort((a, b) => sign * compare(a.cells[column], b.cells[column], sign));
   table.tBodies[0].append(...rows);
 }
 
-// Cells with a number come first in either direction, then text.
+// Cells with a number come first in either direction, then words; empty ones last.
 function compare(a, b, sign) {
-  const [x, y] = [a.dataset.order, b.dataset.order];
+  const [x, y] = [a.dataset.value, b.dataset.value];
   if (x !== undefined && y !== undefined) return Number(x) - Number(y);
   if (x !== undefined) return -sign;
   if (y !== undefined) return sign;
-  return a.textContent.localeCompare(b.textContent);
+  const [said, told] = [a.textContent.trim(), b.textContent.trim()];
+  if (!said !== !told) return said ? -sign : sign;
+  return said.localeCompare(told, undefined, { numeric: true });
 }
+
+// A box is a stop of the keyboard only while there is something to scroll in it.
+function markStops() {
+  for (const box of document.querySelectorAll(".scroll, .log")) {
+    box.tabIndex = box.scrollWidth > box.clientWidth ? 0 : -1;
+  }
+}
+markStops();
+addEventListener("resize", markStops);
+document.addEventListener("toggle", markStops, true);
 
 for (const box of document.querySelectorAll(".copyable")) {
   const button = document.createElement("button");
@@ -47,4 +65,31 @@ async function copy(code, button) {
   setTimeout(() => (button.textContent = "Copy"), 1500);
 }
 
-addEventListener("beforeprint", () => document.querySelectorAll("details").forEach((d) => (d.open = true)));
+// The navigation tells where the reader is: the last section that has begun.
+const links = new Map([...document.querySelectorAll("nav a")].map((link) => [link.hash.slice(1), link]));
+const parts = [...document.querySelectorAll("section")].filter((part) => links.has(part.id));
+let waiting = false;
+addEventListener("scroll", () => {
+  if (!waiting) requestAnimationFrame(showPlace);
+  waiting = true;
+}, { passive: true });
+
+function showPlace() {
+  waiting = false;
+  const begun = parts.filter((part) => part.getBoundingClientRect().top < innerHeight / 3).at(-1);
+  const link = links.get(begun?.id);
+  if (link?.hasAttribute("aria-current")) return;
+  links.forEach((other) => other.removeAttribute("aria-current"));
+  if (!link) return;
+  link.setAttribute("aria-current", "true");
+  const nav = link.closest("nav");
+  nav.scrollTo(link.offsetLeft - nav.clientWidth / 3, link.offsetTop - nav.clientHeight / 2);
+}
+
+// Print shows what is folded, and folds it again.
+let opened = [];
+addEventListener("beforeprint", () => {
+  opened = [...document.querySelectorAll("details:not([open])")];
+  opened.forEach((part) => (part.open = true));
+});
+addEventListener("afterprint", () => opened.forEach((part) => (part.open = false)));

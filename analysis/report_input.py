@@ -3,6 +3,8 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from analysis.excerpt import Excerpt
+from analysis.timeline import Timeline
 from results.profile import Profile
 from results.records import EQUAL_WEIGHTS, Block, Point, Trial, Verdict, Weights
 
@@ -78,6 +80,11 @@ class ReportInput:
     greedy: bool = True  # the same prompt should get the same text again
     difference: Difference | None = None  # one pair of answers to read
     comparison: Comparison | None = None  # of two configurations, in place of a search
+    folder: str = ""  # where the run is, as its reader calls it
+    timeline: Timeline | None = None  # of one Block of the subject
+    excerpts: Mapping[str, Excerpt] = field(
+        default_factory=dict
+    )  # name of a log -> what it says of a failure
 
     @property
     def reference(self) -> str:

@@ -4,7 +4,7 @@ import html
 import io
 import re
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
@@ -12,9 +12,14 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.typing import RcKeyType
 
+Paint = Callable[["Axes"], None]
+
 WIDTH = 400  # user units; a column of the page is 360 to 480 px wide, so text keeps its size
 LEFT = 50
-_RIGHT, _TOP, _BOTTOM = 12, 14, 44
+RIGHT = 12
+_TOP, _BOTTOM = 14, 44
+_BETWEEN = 34  # axes of a stack, with room for a title over each
+_TITLE = 16
 
 # Colours stand for CSS variables until the figure is written: matplotlib knows only colours.
 INK, MUTED, GRID, PAPER = "#000001", "#000002", "#000003", "#000004"
@@ -55,10 +60,15 @@ _STYLE: Mapping["RcKeyType", Any] = MappingProxyType(
 )
 
 
-def draw(
-    id: str, title: str, description: str, paint: Callable[["Axes"], None], height: int, left: int = LEFT
-) -> str:
+def draw(id: str, title: str, description: str, paint: Paint, height: int, left: int = LEFT) -> str:
     """One `<svg>` element of WIDTH x height user units; `paint` fills its axes."""
+    return draw_stack(id, title, description, (paint,), height, left)
+
+
+def draw_stack(
+    id: str, title: str, description: str, paints: Sequence[Paint], height: int, left: int = LEFT
+) -> str:
+    """Several axes of the same width in one `<svg>`, from the top down."""
     import matplotlib
     from matplotlib.figure import Figure
 
@@ -66,8 +76,11 @@ def draw(
     with matplotlib.rc_context({**_STYLE, "svg.hashsalt": id}), warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # a glyph that only the reader's browser has
         figure = Figure(figsize=(WIDTH / 72, height / 72), facecolor="none")
-        box = (left, _BOTTOM, WIDTH - left - _RIGHT, height - _BOTTOM - _TOP)
-        paint(figure.add_axes((box[0] / WIDTH, box[1] / height, box[2] / WIDTH, box[3] / height)))
+        wide, top = WIDTH - left - RIGHT, _TOP + (_TITLE if len(paints) > 1 else 0)
+        each = (height - _BOTTOM - top + _BETWEEN) / len(paints)
+        for place, paint in enumerate(reversed(paints)):
+            low = _BOTTOM + place * each
+            paint(figure.add_axes((left / WIDTH, low / height, wide / WIDTH, (each - _BETWEEN) / height)))
         figure.savefig(written, format="svg", metadata={"Date": None})
     return _embed(written.getvalue(), id, title, description, height)
 

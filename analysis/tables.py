@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from analysis import findings, noise, words
 from analysis.report_input import ReportInput
 from analysis.settings import changed
-from results.reasons import Reason
 from results.records import ArmRun, Effect, KnobValue, Quantiles, Trial, Verdict
 
 _QUANTILES = ("p50", "p95", "p99")
@@ -52,7 +51,7 @@ def _verdict_on_b(report: ReportInput) -> Table:
         (
             Entry(v.kind.value),
             effect_entry(v.effect),
-            _number(v.effect.blocks if v.effect else None),
+            number(v.effect.blocks if v.effect else None),
             Entry(" ".join((v.why, *v.warnings))),
         )
         for v in report.verdicts
@@ -75,7 +74,7 @@ def _finalist_row(report: ReportInput, verdict: Verdict) -> tuple[Entry, ...]:
         Entry(verdict.kind.value),
         effect_entry(verdict.effect),
         Entry(words.times(findings.search_estimate(report, verdict.point))),
-        _number(verdict.effect.blocks if verdict.effect else None),
+        number(verdict.effect.blocks if verdict.effect else None),
         Entry(" ".join((verdict.why, *verdict.warnings))),
     )
 
@@ -132,52 +131,6 @@ def _output_row(label: str, share: float | None, control: float | None) -> tuple
     return (Entry(label, code=True), _share(share), _share(control))
 
 
-def failures(report: ReportInput) -> Table:
-    rows = [
-        (
-            _number(t.number),
-            Entry(t.label, code=True),
-            Entry(findings.reason_of(t)),
-            Entry(_meaning(t)),
-            Entry(words.clean(t.failure.evidence) if t.failure else "", code=True),
-        )
-        for t in findings.failed(report.trials)
-    ]
-    columns = ("Trial", "Configuration", "Reason", "Meaning", "Evidence")
-    return Table("failures", "Trials that failed", columns, tuple(rows), frozenset({"Trial"}))
-
-
-def _meaning(trial: Trial) -> str:
-    if trial.failure is None:
-        return "No number was recorded"
-    broken = [
-        f"{name} at {words.times(value)} of its limit" for name, value in trial.limits.items() if value > 0
-    ]
-    reached = [f"speed-up {words.times(trial.log_speedup)}"] if _has_number_beyond_limit(trial) else []
-    return "; ".join([words.REASONS[trial.failure.reason], *broken, *reached])
-
-
-def _has_number_beyond_limit(trial: Trial) -> bool:
-    beyond = trial.failure is not None and trial.failure.reason is Reason.LIMIT_EXCEEDED
-    return beyond and words.factor(trial.log_speedup) is not None
-
-
-def invalid_blocks(report: ReportInput) -> Table:
-    rows = [
-        (
-            _number(b.number),
-            Entry(b.phase.value),
-            Entry(" / ".join(a.point.label for a in b.arms), code=True),
-            Entry(b.invalid.reason.value),
-            Entry(words.clean(b.invalid.evidence), code=True),
-        )
-        for b in report.blocks
-        if b.invalid is not None
-    ]
-    columns = ("Block", "Phase", "Arms in order", "Reason", "Evidence")
-    return Table("invalid-blocks", "Blocks that were thrown away", columns, tuple(rows), frozenset({"Block"}))
-
-
 def trials(report: ReportInput) -> Table:
     ranked = sorted(report.trials, key=lambda t: (-_rank(t), t.number))
     known = noise.block_noise(report.blocks, report.objective, report.weights)
@@ -201,13 +154,13 @@ def _trial_row(report: ReportInput, trial: Trial, effect: Effect | None) -> tupl
     no_number = trial.failure is not None or words.factor(trial.log_speedup) is None
     speedup = effect_entry(effect) if effect is not None else _factor(trial.log_speedup)
     return (
-        _number(trial.number),
+        number(trial.number),
         Entry(trial.label, code=True),
         Entry("no number") if no_number else speedup,
         Entry("" if length is None else f"{length:.2f}", length),
         Entry(findings.reason_of(trial) if no_number else words.STATES[trial.state]),
         Entry(trial.source),
-        _number(len(trial.blocks)),
+        number(len(trial.blocks)),
     )
 
 
@@ -222,11 +175,12 @@ def acceptance(report: ReportInput) -> Table:
                 Entry("" if found.length is None else f"{found.length:.2f}", found.length),
                 Entry(" ".join(f"{share:.2f}" for share in found.per_position)),
                 Entry("" if found.rate is None else words.percent(found.rate), found.rate),
-                _number(found.counters.drafts if found.counters else None),
+                number(found.counters.drafts if found.counters else None),
                 Entry("; ".join(filter(None, (found.state.value, found.source, found.note)))),
             )
         )
     columns = ("Configuration", "Length", "Per position", "Accepted / proposed", "Drafts", "Source")
+    rows.sort(key=lambda row: -(row[1].order or 0.0))
     note = "Lengths compare between configurations; rates do not: a tree proposes more than it can take."
     return Table(
         "acceptance-counts",
@@ -280,7 +234,8 @@ def phases(report: ReportInput) -> Table:
 
 
 def calibration(report: ReportInput) -> Table:
-    return _pairs("calibration", "The load client, measured first", report.calibration)
+    said = {words.CALIBRATION.get(name, name): v for name, v in report.calibration.items()}
+    return _pairs("calibration", "The load client, measured first", said)
 
 
 def environment(report: ReportInput) -> Table:
@@ -300,16 +255,18 @@ def flat(value: object, path: str = "") -> list[tuple[str, str]]:
         return [pair for i, v in enumerate(value) for pair in flat(v, f"{path}.{i}")]
     if isinstance(value, list | tuple):
         return [(path, ", ".join(_plain(v) for v in value))]
-    return [(path, _plain(value))]
+    return [(path, words.moment(value) if path.endswith("_at") else _plain(value))]
 
 
 def _plain(value: object) -> str:
     if value is None:
         return words.UNKNOWN
-    return f"{value:.4g}" if isinstance(value, float) else words.clean(str(value))
+    if not isinstance(value, float):
+        return words.clean(str(value))
+    return f"{value:.0f}" if 1e4 <= abs(value) < 1e15 else f"{value:.4g}"
 
 
-def _number(value: int | None) -> Entry:
+def number(value: int | None) -> Entry:
     return Entry(words.UNKNOWN) if value is None else Entry(str(value), float(value))
 
 

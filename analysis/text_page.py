@@ -2,10 +2,22 @@
 
 import re
 
-from analysis import capacity, findings, hardware, output_tables, profile_section, sides, tables, words
+from analysis import (
+    capacity,
+    cells,
+    failures,
+    findings,
+    hardware,
+    output_tables,
+    profile_section,
+    sides,
+    tables,
+    words,
+)
 from analysis.answer import answer, command_title
 from analysis.report_input import ReportInput
 from analysis.tables import Entry, Table
+from analysis.terms import definitions
 from analysis.variables import variables
 
 _MARKED = re.compile(r"([\\`*_\[\]<>|~])")
@@ -14,21 +26,21 @@ _MARKED = re.compile(r"([\\`*_\[\]<>|~])")
 def text_page(report: ReportInput) -> str:
     said, compared = answer(report), report.comparison is not None
     missing = findings.missing(report)
-    terms = words.definitions(report.objective, report.same_margin, comparison=compared)
+    terms = definitions(report.objective, report.same_margin, comparison=compared)
     title = " ".join(filter(None, (said.big, said.unit)))
     parts = [
-        f"# {_text(title)}",
-        _text(report.headline),
-        *(_text(d) for d in said.details),
-        f"Holds for: {_text(', '.join(said.holds_for))}." if said.holds_for else "",
-        f"**Caution:** {_text(report.banner)}" if report.banner else "",
-        _list(f"What this run does not say{'' if report.finished or compared else ' yet'}", missing),
+        f"# {as_text(title)}",
+        as_text(report.headline),
+        *(as_text(d) for d in said.details),
+        f"Holds for: {as_text(', '.join(said.holds_for))}." if said.holds_for else "",
+        f"**Caution:** {as_text(report.banner)}" if report.banner else "",
+        as_list(f"What this run does not say{'' if report.finished or compared else ' yet'}", missing),
         f"## {command_title(report)}\n\n{_fenced(report.command)}" if report.command else "",
-        *(_table(t) for t in _tables(report)),
+        *(as_table(t) for t in _tables(report)),
         _hardware(report),
-        _list("Notes", list(report.notes)),
+        as_list("Notes", list(report.notes)),
         f"## Sweep\n\n{_fenced(report.sweep_yaml)}" if report.sweep_yaml else "",
-        _list("Terms", [f"**{term}.** {meaning}" for term, meaning in terms.items()], marked=True),
+        as_list("Terms", [f"**{term}.** {meaning}" for term, meaning in terms.items()], marked=True),
     ]
     return "\n\n".join(p for p in parts if p) + "\n"
 
@@ -41,6 +53,7 @@ def _tables(report: ReportInput) -> tuple[Table, ...]:
         tables.finalists(report),
         tables.classes(report),
         capacity.highest_loads(report),
+        cells.cells(report),
         tables.latency(report),
         tables.outputs(report),
         output_tables.accuracy(report),
@@ -53,8 +66,8 @@ def _tables(report: ReportInput) -> tuple[Table, ...]:
         *profile_section.profile_tables(report.profiles),
         tables.settings(report),
         variables(report),
-        tables.failures(report),
-        tables.invalid_blocks(report),
+        failures.failures(report),
+        failures.invalid_blocks(report),
         tables.trials(report),
         tables.phases(report),
         tables.calibration(report),
@@ -66,30 +79,30 @@ def _hardware(report: ReportInput) -> str:
     """What the tables of the hardware do not say."""
     absent = bool(hardware.measured_points(report)) and not hardware.has_gpus(report)
     notes = [*([hardware.NO_GPU] if absent else []), *hardware.cautions(report)]
-    return _list("GPUs", notes)
+    return as_list("GPUs", notes)
 
 
-def _table(table: Table) -> str:
+def as_table(table: Table) -> str:
     if not table.rows:
         return ""
     rule = "|".join(" ---: " if c in table.numeric else " --- " for c in table.columns)
-    lines = [f"| {' | '.join(_text(c) for c in table.columns)} |", f"|{rule}|"]
+    lines = [f"| {' | '.join(as_text(c) for c in table.columns)} |", f"|{rule}|"]
     lines += [f"| {' | '.join(_entry(e) for e in row)} |" for row in table.rows]
-    note = f"{_text(table.note)}\n\n" if table.note else ""
+    note = f"{as_text(table.note)}\n\n" if table.note else ""
     return f"## {table.title}\n\n{note}" + "\n".join(lines)
 
 
 def _entry(entry: Entry) -> str:
-    return _text(entry.text)
+    return as_text(entry.text)
 
 
-def _text(value: str) -> str:
+def as_text(value: str) -> str:
     """One line in which nothing of a record acts as Markdown."""
     return _MARKED.sub(r"\\\1", " ".join(words.clean(value).split()))
 
 
-def _list(title: str, items: list[str], marked: bool = False) -> str:
-    lines = "\n".join(f"- {item if marked else _text(item)}" for item in items)
+def as_list(title: str, items: list[str], marked: bool = False) -> str:
+    lines = "\n".join(f"- {item if marked else as_text(item)}" for item in items)
     return f"## {title}\n\n{lines}" if items else ""
 
 

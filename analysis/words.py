@@ -2,6 +2,7 @@
 
 import math
 import re
+from datetime import UTC, datetime
 
 from analysis.block import ENERGY, HIGHER_IS_BETTER
 from results.reasons import Reason
@@ -78,6 +79,13 @@ def time_span(low_s: float, high_s: float) -> str:
     return f"{number if high.partition(' ')[2] == unit else low} to {high}"
 
 
+def moment(unix_s: object) -> str:
+    """`2026-11-30 09:12 UTC`."""
+    if not isinstance(unix_s, int | float) or not 0 <= unix_s < 1e11:
+        return UNKNOWN
+    return f"{datetime.fromtimestamp(unix_s, UTC):%Y-%m-%d %H:%M} UTC"
+
+
 def count(number: int, noun: str) -> str:
     """`1 trial`, `3 trials`."""
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
@@ -96,6 +104,11 @@ def _latency(objective: str) -> tuple[str, str]:
     metric, quantile, _ = objective.rsplit("_", 2)
     name, use = _LATENCIES[metric]
     return f"{name} {quantile}", use
+
+
+def latency_name(objective: str) -> str:
+    """`TTFT p95`."""
+    return _latency(objective)[0]
 
 
 def use_of(objective: str) -> str:
@@ -122,21 +135,6 @@ def signs(objective: str) -> tuple[str, str]:
 def signed_percent(log_ratio: float) -> str:
     """`+12.3 %`, of a log ratio."""
     return f"{100 * math.expm1(log_ratio):+.1f} %"
-
-
-def _speedup_definition(objective: str, ours: str, theirs: str) -> str:
-    if objective == ENERGY:
-        ratio = f"Output tokens per joule of GPU energy of {ours} divided by those of {theirs}"
-        scale = "1.25x takes 20 % less energy per token, 0.80x takes 25 % more"
-    elif objective in HIGHER_IS_BETTER:
-        mean = ", the mean over requests," if objective != "tokens_per_s" else ""
-        ratio = f"Output tokens per second{mean} of {ours} divided by those of {theirs}"
-        scale = "1.20x is 20 % more, 0.80x is 20 % less"
-    else:
-        ratio = f"{_latency(objective)[0]} of {theirs} divided by that of {ours}"
-        scale = "1.25x takes 20 % less time, 0.80x takes 25 % more"
-    cells = "Over several Cells: the geometric mean."
-    return f"{ratio}, in the same Blocks: 1.00x is equally fast, {scale}. {cells}"
 
 
 REASONS = {
@@ -208,6 +206,12 @@ REMEDIES = {
     Reason.LIMIT_EXCEEDED: "Loosen the limit, or accept that nothing keeps it.",
 }
 
+CALIBRATION = {
+    "chunks_per_cpu_s": "Pieces of text that it reads in one CPU second",
+    "overhead_s_per_chunk": "CPU seconds that each piece of text costs",
+    "timing_error_p99_s": "Error of its clock on a piece of text, p99, seconds",
+}
+
 VERDICTS = {
     VerdictKind.BETTER: "faster than the baseline",
     VerdictKind.WORSE: "slower than the baseline",
@@ -221,110 +225,3 @@ STATES = {
     TrialState.HOPELESS: "stopped early",
     TrialState.FAILED: "failed",
 }
-
-_DEFINITIONS = {
-    "Baseline": (
-        "The same server with speculation off and nothing else changed. Settings that both may have, if the "
-        "sweep names any, are tuned for it first."
-    ),
-    "Block": (
-        "One launch of the baseline and of the configuration, one right after the other on the same "
-        "hardware, with the same prompts, in random order. Blocks are the unit of evidence; requests inside "
-        "one launch are not independent and are never counted as such."
-    ),
-    "Cell": (
-        "One class of prompts at one pace, such as chat @ closed(4): four chats in flight at all times. A "
-        "speed-up holds for the Cells it was measured in and for no others."
-    ),
-    "Interval": (
-        "The range that the true speed-up lies in, by Student's t. Confirmed: from its own Blocks, and wide "
-        "enough to pay for every planned look at the data. Search estimate: one Block each, so at the 95 % "
-        "level from the noise that other Blocks show; the luck of the best of many is not in it."
-    ),
-    "Search estimate": (
-        "The speed-up seen while searching. The best of many is partly the luckiest of many (the winner's "
-        "curse), so this number is optimistic for whatever ranks first."
-    ),
-    "Confirmed": (
-        "Measured again with fresh servers on prompts that the search never saw. The only number to quote."
-    ),
-    "Stopped early": (
-        "The trial was ended after a few prompts because it was far too slow; its speed-up is over those."
-    ),
-    "Failed": "There is no number, and the reason says why. A failed trial is never counted as a slow one.",
-    "TTFT": (
-        "Time to first token: from when the request was due to its first text. p50, p95, p99: half, 95 % "
-        "and 99 % of requests are at or below; the median over Blocks is shown."
-    ),
-    "TPOT": "Time per output token within one request: (last text - first text) / (tokens - 1).",
-    "Chunk gap": (
-        "The pause between two pieces of text as they arrive, which is what a reader feels. Speculation "
-        "sends several tokens per piece, so gaps can grow while TPOT shrinks."
-    ),
-    "Acceptance length": (
-        "Tokens emitted per verification step, with the one that the model itself adds: from 1 (nothing "
-        "accepted) to the number of drafted tokens + 1. A diagnosis, never the objective."
-    ),
-    "Acceptance per position": "Share of drafts that were accepted at least up to this position.",
-    "Accepted / proposed": (
-        "Draft tokens accepted per draft token proposed. Engines print other rates under the same name: some "
-        "count the model's own token, and under a tree the branches that lose count as proposed."
-    ),
-    "Asked for": "The server changed the setting by itself; the trial is filed under what was in effect.",
-    "LOSSY": (
-        "A setting under which the output is not distributed as the model's own, such as an acceptance "
-        "threshold below 1: fast, and another model in effect. Never a finalist."
-    ),
-    "Energy per token": (
-        "Energy of the server's GPUs over the whole window, by their own counter where they have one, "
-        "divided by all output tokens of that window. CPU, memory and fans of the host are not in it."
-    ),
-    "Identical outputs": (
-        "Share of prompts with the same text as the baseline's at temperature 0. The control compares the "
-        "baseline with itself: what it loses is the noise of batching, not the fault of speculation."
-    ),
-    "Effect of a knob": (
-        "Mean search estimate at its best value against its worst, among trials of that method and values "
-        "tried at least twice. Other knobs varied too, so read it as a hint."
-    ),
-}
-
-
-_OF_SEARCHES = frozenset(
-    {"Baseline", "Search estimate", "Confirmed", "Stopped early", "Failed", "Asked for", "Effect of a knob"}
-)
-_OF_COMPARISONS = {
-    "A and B": (
-        "The two configurations, in the order they were named. B is measured against A; they may differ in "
-        "anything but the load. Nothing was searched, so nothing is the best of many."
-    ),
-    "Block": (
-        "One measurement of A and of B, adjacent in time, with the same prompts, in random order. Blocks are "
-        "the unit of evidence; requests inside one are not independent and are never counted as such."
-    ),
-    "Interval": (
-        "The range that the true speed-up lies in, by Student's t over Blocks, and wide enough to pay for "
-        "every planned look at the data."
-    ),
-    "Identical outputs": (
-        "Share of prompts to which B gives the same text as A at temperature 0. The control compares A with "
-        "itself: what it loses is the noise of batching."
-    ),
-}
-
-
-def definitions(
-    objective: str = "tokens_per_s", same_margin: float = 0.02, *, comparison: bool = False
-) -> dict[str, str]:
-    """Every term of a report of this objective, in the order to print them."""
-    arms = ("B", "A") if comparison else ("a configuration", "the baseline")
-    others = {k: v for k, v in _DEFINITIONS.items() if k not in _OF_SEARCHES} | _OF_COMPARISONS
-    return {
-        "Speed-up": _speedup_definition(objective, *arms),
-        "BETTER, WORSE, SAME, UNDECIDED": (
-            f"BETTER: the whole interval lies above 1.00x. WORSE: below. SAME: it lies within "
-            f"{100 * same_margin:g} % of 1.00x. UNDECIDED: none of these when the budget of Blocks was used "
-            "up. INVALID: no valid measurement."
-        ),
-        **(others if comparison else _DEFINITIONS),
-    }

@@ -17,6 +17,9 @@ _SECRET_VALUES = re.compile(
     r"|\b[Bb]earer\s+\S|[Aa]uthorization:\s*\S|://[^/\s:@]*:[^/\s@]+@|PRIVATE KEY-----"
 )
 
+_SETTING = re.compile(r"""([A-Za-z][\w-]*)["']?\s*[=:]\s*""")
+_VALUE = re.compile(r"""(?!(None|null)\b)("[^"]*"|'[^']*'|[^\s,;)}\]]+)""")
+
 
 def is_secret(name: str) -> bool:
     """Whether the value of a variable or flag of this name is a secret."""
@@ -32,6 +35,20 @@ def looks_secret(value: str) -> bool:
 def hides(name: str, value: str) -> bool:
     """Whether the value of this variable or flag must not be shown: by its name, or by its look."""
     return is_secret(name) or looks_secret(value)
+
+
+def without_secrets(line: str) -> str:
+    """A line of a log without secrets: `api_key='X'`, `--api-key X`, `HF_TOKEN=X`, or by their look."""
+    line = " ".join(masked(line.split(" ")))
+    if looks_secret(line):
+        return HIDDEN
+    shown, done = "", 0
+    for setting in _SETTING.finditer(line):
+        value = _VALUE.match(line, setting.end())
+        if setting.start() >= done and value is not None and is_secret(setting[1]):
+            shown += line[done : setting.end()] + HIDDEN
+            done = value.end()
+    return shown + line[done:]
 
 
 def masked(argv: Sequence[str]) -> tuple[str, ...]:

@@ -2,8 +2,10 @@
 
 import io
 import json
+import shutil
 import subprocess
 import sys
+import webbrowser
 from pathlib import Path
 
 import pytest
@@ -54,6 +56,44 @@ def test_a_sweep_from_init_to_report(
     assert json.loads(_output(capsys, "report", folder, "--format", "json"))
     assert run("report", folder, "--output", tmp_path / "page.html") == 0
     assert (tmp_path / "page.html").read_text() == (folder / "report.html").read_text()
+
+
+def test_two_runs_side_by_side(sweep_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    first, second = tmp_path / "first", tmp_path / "second"
+    run("sweep", sweep_file, "--run", first)
+    shutil.copytree(first, second)
+    capsys.readouterr()
+    assert "no paired measurement" in _output(capsys, "report", first, second, "--format", "md")
+    assert json.loads(_output(capsys, "report", first, second, "--format", "json"))["paired"] is False
+    assert str(second / "beside-first.html") in _output(capsys, "report", first, second)
+    assert (second / "beside-first.html").read_text().startswith("<!doctype html>")
+    assert "no such form" in refused(capsys, "report", first, second, "--format", "csv")
+    assert "or two" in refused(capsys, "report", first, second, first)
+
+
+@pytest.mark.parametrize("works", [True, False, webbrowser.Error("no browser")])
+def test_a_report_is_opened_where_there_is_a_browser(
+    works: bool | Exception,
+    sweep_file: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    opened: list[str] = []
+
+    def browser(address: str) -> bool:
+        opened.append(address)
+        if isinstance(works, Exception):
+            raise works
+        return works
+
+    monkeypatch.setattr(webbrowser, "open", browser)
+    folder = tmp_path / "run"
+    folder.mkdir()
+    shutil.copy(sweep_file, folder / "sweep.yaml")
+    assert run("report", folder, "--open") == 0
+    assert opened == [(folder / "report.html").as_uri()]
+    assert ("No browser could be started" in capsys.readouterr().err) is (works is not True)
 
 
 def _output(capsys: pytest.CaptureFixture[str], *arguments: str | Path) -> str:

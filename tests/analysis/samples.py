@@ -7,7 +7,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from analysis.excerpt import excerpt
 from analysis.report import ReportInput, html, markdown
+from analysis.timeline import Timeline
 from results.reasons import Reason
 from results.records import (
     BASELINE,
@@ -17,7 +19,9 @@ from results.records import (
     Block,
     Cell,
     Effect,
+    EnergySource,
     Failure,
+    GpuTelemetry,
     KnobValue,
     Measurement,
     OutputCheck,
@@ -31,6 +35,7 @@ from results.records import (
     Verdict,
     VerdictKind,
 )
+from tests.analysis.load_samples import LOG, over_time
 
 CLASSES = ("code edit", "extraction", "reasoning", "chat", "translation")
 CELLS = tuple(Cell(c, "closed(4)") for c in CLASSES)
@@ -52,6 +57,28 @@ ENVIRONMENT: dict[str, object] = {
     "gpus": [{"name": "RTX 4090", "power_limit_w": 450.0}, {"name": "RTX 4090", "power_limit_w": 450.0}],
     "flags": ["avx512", "amx"],
 }
+
+
+GPUS = tuple(
+    GpuTelemetry(
+        f"GPU-{i}",
+        "RTX 4090",
+        600,
+        utilisation=0.96,
+        memory_bytes=17 * 2**30,
+        power_w=318.0 + i,
+        power_limit_w=450.0,
+        sm_clock_hz=2.5e9,
+        temperature_c=66.0 + i,
+        throttled={"sw_power_cap": 0.02},
+        energy_j=19000.0,
+        energy_source=EnergySource.COUNTER,
+        pcie_tx_bytes_per_s=2.1e7,
+        pcie_rx_bytes_per_s=4.4e7,
+    )
+    for i in range(2)
+)
+TELEMETRY = Telemetry(60.0, 1.42, 0.06, 0.03, 0.0, 0.01, 0.0, 6 * 2**30, 3.2e9, 32, GPUS)
 
 
 def quantiles(p50: float) -> Quantiles:
@@ -90,7 +117,7 @@ def measurement(cell: Cell, point: Point, tokens_per_s: float, length: float) ->
         degenerate_share=0.0,
         tokens_by_prompt={"p1": OUTPUT_TOKENS},
         acceptance=acceptance(point, length),
-        telemetry=Telemetry(60.0),
+        telemetry=TELEMETRY,
     )
 
 
@@ -199,12 +226,19 @@ def better(trials: int = 14) -> ReportInput:
     blocks += [block(900 + i, NGRAM, logs, 3.22, Phase.CONFIRM) for i in range(8)]
     pressed = Failure(Reason.HOST_PRESSURE, "2.4 foreign cores busy during arm 2 (limit 0.5)")
     blocks.append(replace(block(990, NGRAM, logs, 3.22, Phase.CONFIRM), invalid=pressed))
+    found, lost = with_blocks_of_failures(found)
     winner = verdict(VerdictKind.BETTER, NGRAM, 0.1906, 0.042, 3.22)
     second = verdict(VerdictKind.UNDECIDED, DRAFT, 0.021, 0.06, 2.41)
+    arms = {"baseline": blocks[-2].arm(BASELINE), "winner": blocks[-2].arm(NGRAM)}
     return ReportInput(
         name="qwen3-8b-4090",
+        folder="runs/qwen3-8b-4090",
+        timeline=over_time(blocks[-2].number, [(n, a) for n, a in arms.items() if a is not None]),
+        excerpts={
+            a.log: shown for a in lost for f in [a.failure] if f and (shown := excerpt(LOG, f.evidence))
+        },
         trials=found,
-        blocks=blocks,
+        blocks=blocks + [_block_of(700 + i, arm) for i, arm in enumerate(lost)],
         verdicts=(winner, second),
         winner=winner,
         headline="ngram-simple with size_n=6 and size_m=12 serves 21 % more tokens per second than the same "
@@ -217,6 +251,35 @@ def better(trials: int = 14) -> ReportInput:
         phases_s={"starting servers": 1460.0, "warming up": 610.0, "measuring": 5230.0, "confirming": 2440.0},
         finished=True,
     )
+
+
+def load_without_gpu() -> Timeline | None:
+    logs = [0.19 + g for g in CLASS_GAINS]
+    return over_time(
+        3, [("baseline", arm(BASELINE, [0.0] * 5, 1.0)), ("winner", arm(NGRAM, logs, 3.2))], gpus=0
+    )
+
+
+def with_blocks_of_failures(trials: Sequence[Trial]) -> tuple[list[Trial], list[ArmRun]]:
+    """The failed trials with the number of a Block, and the arm of each that failed."""
+    found, lost = list[Trial](), list[ArmRun]()
+    for each in trials:
+        if each.failure is None:
+            found.append(each)
+            continue
+        number = 700 + len(lost)
+        found.append(replace(each, blocks=(number,)))
+        lost.append(
+            ArmRun(
+                each.point, ("llama-server",), 3.0, 0.0, 0.0, {}, (), each.failure, log=f"block{number}.log"
+            )
+        )
+    return found, lost
+
+
+def _block_of(number: int, lost: ArmRun) -> Block:
+    theirs = arm(BASELINE, [0.0] * len(CELLS), 1.0)
+    return Block(number, Phase.SEARCH, 1.8e9, 1.8e9 + 60, "prompts-1", (theirs, lost))
 
 
 def mixed_signs(trials: int = 60) -> ReportInput:

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from analysis import hardware, report
 from analysis.report_input import ReportInput
-from results.records import EnergySource, GpuTelemetry, Telemetry
+from results.records import EnergySource, GpuTelemetry, Measurement, Telemetry
 from tests.analysis import samples
 from tests.analysis.test_report import Page
 from tests.analysis.test_terminal import shown
@@ -53,6 +53,16 @@ def with_gpus(sample: ReportInput, *baseline: GpuTelemetry, thrift: float = 0.8)
         for block in sample.blocks
     ]
     return replace(sample, blocks=blocks)
+
+
+def without_gpus(sample: ReportInput) -> ReportInput:
+    def off(measurement: Measurement) -> Measurement:
+        return replace(measurement, telemetry=replace(measurement.telemetry, gpus=()))
+
+    arms = [
+        tuple(replace(a, measurements=tuple(map(off, a.measurements))) for a in b.arms) for b in sample.blocks
+    ]
+    return replace(sample, blocks=[replace(b, arms=own) for b, own in zip(sample.blocks, arms, strict=True)])
 
 
 def test_each_gpu_of_each_configuration_has_its_row() -> None:
@@ -103,7 +113,7 @@ def test_what_the_driver_refused_is_said_with_its_word() -> None:
 
 
 def test_without_a_gpu_one_line_says_so_and_the_host_stands_in_its_place() -> None:
-    found = samples.better()
+    found = without_gpus(samples.better())
     page, text = Page(report.html(found)), report.markdown(found)
     assert page.text.count(hardware.NO_GPU) == text.count(hardware.NO_GPU) == 1
     assert hardware.gpus(found).rows == hardware.energy(found).rows == ()
@@ -112,25 +122,8 @@ def test_without_a_gpu_one_line_says_so_and_the_host_stands_in_its_place() -> No
 
 
 def test_the_terminal_says_what_the_host_did_without_a_gpu() -> None:
-    found = with_gpus(samples.better())
-    blocks = [
-        replace(
-            b,
-            arms=tuple(
-                replace(
-                    a,
-                    measurements=tuple(
-                        replace(m, telemetry=replace(m.telemetry, gpus=())) for m in a.measurements
-                    ),
-                )
-                for a in b.arms
-            ),
-        )
-        for b in found.blocks
-    ]
-    assert hardware.in_short(replace(found, blocks=blocks)) == (
-        "no GPU; the server kept 1.50 of 32 cores busy"
-    )
+    found = without_gpus(with_gpus(samples.better()))
+    assert hardware.in_short(found) == "no GPU; the server kept 1.50 of 32 cores busy"
 
 
 def test_a_run_that_measured_nothing_has_no_hardware() -> None:

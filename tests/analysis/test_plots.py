@@ -3,6 +3,7 @@
 import math
 import re
 from dataclasses import replace
+from itertools import pairwise
 
 import pytest
 
@@ -160,3 +161,15 @@ def test_more_methods_than_marks_share_the_last() -> None:
         "m4",
         "m5, m6, m7",
     ]
+
+
+@pytest.mark.parametrize(("spread", "decimals"), [(0.2, 2), (0.004, 3)])
+def test_the_marks_of_a_scale_are_told_apart(spread: float, decimals: int) -> None:
+    trials = [samples.trial(i, samples.NGRAM, spread * (i - 3), ()) for i in range(7)]
+    figure = plots.ranking(ReportInput(name="x", trials=trials))
+    assert figure is not None
+    marks = [t for t in texts(figure) if re.fullmatch(r"[\d.]+x", t)]
+    values = [float(m.removesuffix("x")) for m in marks]
+    steps = {round(b - a, 6) for a, b in pairwise(values)}
+    assert len(marks) >= 3 and len(steps) == 1  # as even as they are drawn
+    assert all(len(m.removesuffix("x").partition(".")[2]) == decimals for m in marks)

@@ -13,6 +13,7 @@ from analysis import findings, noise, report, words
 from analysis.answer import Tone, answer
 from analysis.block import OBJECTIVES
 from analysis.report import ReportInput
+from analysis.terms import definitions
 from results.reasons import Reason
 from results.records import (
     BASELINE,
@@ -193,7 +194,8 @@ def test_every_failure_is_listed_with_reason_and_evidence(name: str, pages: dict
     for trial in lost:
         assert trial.failure is not None
         reason, evidence = trial.failure.reason, trial.failure.evidence
-        expected = [str(trial.number), trial.point.label, reason.value, words.REASONS[reason], evidence]
+        meaning = f"{words.REASONS[reason]}. {words.REMEDIES[reason]}"
+        expected = [str(trial.number), trial.point.label, reason.value, meaning, evidence]
         assert expected in rows
 
 
@@ -217,7 +219,8 @@ def test_every_trial_has_its_row_with_the_interval(pages: dict[str, Page]) -> No
 
 def test_a_block_that_was_thrown_away_says_why(pages: dict[str, Page]) -> None:
     thrown = next(r for r in pages["better"].rows if r[0] == "990")
-    assert thrown[3:] == ["HOST_PRESSURE", "2.4 foreign cores busy during arm 2 (limit 0.5)"]
+    meaning = f"{words.REASONS[Reason.HOST_PRESSURE]}. {words.REMEDIES[Reason.HOST_PRESSURE]}"
+    assert thrown[3:] == ["HOST_PRESSURE", meaning, "2.4 foreign cores busy during arm 2 (limit 0.5)"]
 
 
 def test_latency_shows_baseline_and_winner(pages: dict[str, Page]) -> None:
@@ -246,7 +249,7 @@ def test_environment_is_flattened_for_people(pages: dict[str, Page]) -> None:
 
 
 def test_every_term_is_defined(pages: dict[str, Page]) -> None:
-    for term, meaning in words.definitions().items():
+    for term, meaning in definitions().items():
         assert f"{term}{meaning}" in pages["partial0"].text
 
 
@@ -400,7 +403,7 @@ def test_the_words_follow_the_objective(objective: str, unit: str, meaning: str)
 @pytest.mark.parametrize("objective", OBJECTIVES)
 def test_every_objective_has_words(objective: str) -> None:
     assert "without speculation" in words.than_baseline(objective)
-    assert "in the same Blocks" in words.definitions(objective)["Speed-up"]
+    assert "in the same Blocks" in definitions(objective)["Speed-up"]
 
 
 def test_same_is_as_wide_as_the_sweep_says() -> None:

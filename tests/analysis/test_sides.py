@@ -5,8 +5,8 @@ from dataclasses import replace
 
 import pytest
 
-from analysis import words
 from analysis.sides import sentence
+from analysis.terms import definitions
 from analysis.verdict import conclude
 from results.records import BASELINE, Block, Effect, OutputCheck, Phase, Point, Verdict, VerdictKind
 from tests.analysis.build import CHAT, arm, block, measurement
@@ -60,7 +60,7 @@ def test_a_verdict_names_the_side_it_is_against() -> None:
 
 
 def test_terms_of_a_search_are_not_those_of_a_comparison() -> None:
-    of_search, of_comparison = words.definitions(), words.definitions(comparison=True)
+    of_search, of_comparison = definitions(), definitions(comparison=True)
     assert "A and B" in of_comparison.keys() - of_search.keys()
     assert "Search estimate" in of_search.keys() - of_comparison.keys()
     assert not [term for term, meaning in of_comparison.items() if "baseline" in meaning]

@@ -2,7 +2,7 @@
 
 import pytest
 
-from results.secrets import is_secret, looks_secret, masked
+from results.secrets import is_secret, looks_secret, masked, without_secrets
 
 
 @pytest.mark.parametrize(
@@ -73,3 +73,25 @@ def test_values_that_look_like_secrets(value: str) -> None:
 )
 def test_values_that_do_not(value: str) -> None:
     assert not looks_secret(value)
+
+
+@pytest.mark.parametrize(
+    ("line", "shown"),
+    [
+        ("ServerArgs(api_key='abc', tp_size=1)", "ServerArgs(api_key=<secret>, tp_size=1)"),
+        (
+            "ServerArgs(api_key=None, tokenizer_mode='auto')",
+            "ServerArgs(api_key=None, tokenizer_mode='auto')",
+        ),
+        ('{"password": "hunter2", "n": 3}', '{"password": <secret>, "n": 3}'),
+        ("started with --api-key SECRET --port 1", "started with --api-key <secret> --port 1"),
+        ("export HF_TOKEN=abc", "export HF_TOKEN=<secret>"),
+        ("args: api_key='abc', port=1", "args: api_key=<secret>, port=1"),
+        ("got Authorization: Bearer abc", "<secret>"),
+        ("pulling https://me:pw@example.org/x now", "pulling <secret> now"),
+        ("n_tokens = 5; eos_token: 2, max_tokens: 16", "n_tokens = 5; eos_token: 2, max_tokens: 16"),
+        ("2026-01-01 12:00:00 ready", "2026-01-01 12:00:00 ready"),
+    ],
+)
+def test_a_line_of_a_log_without_its_secrets(line: str, shown: str) -> None:
+    assert without_secrets(line) == shown
