@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from analysis import findings, hardware, sides, tables, variables, words
+from analysis import cost_section, findings, hardware, sides, tables, variables, words
 from analysis.answer import Answer, answer, command_title
 from analysis.markup import Scale, block, command, figure, folded, pair, paragraph, section, table, text
 from analysis.plots import Figure, figures
@@ -24,6 +24,7 @@ _LINKS = {
     "latencies": "Latency",
     "search": "Search",
     "acceptance": "Acceptance",
+    "costs": "Costs",
     "hardware": "Hardware",
     "failed": "Failures",
     "every-trial": "Trials",
@@ -148,6 +149,7 @@ def _sections(report: ReportInput, drawn: dict[str, Figure]) -> list[str]:
             _knobs(drawn.get("knobs"), words.definitions()),
         ),
         _acceptance(report, drawn),
+        section("costs", cost_section.TITLE, *(table(t) for t in cost_section.both(report))),
         _hardware(report),
         section("settings", "Settings in effect", table(tables.settings(report), titled=False)),
         section("variables", variables.TITLE, table(variables.variables(report), titled=False)),

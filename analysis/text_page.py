@@ -2,7 +2,7 @@
 
 import re
 
-from analysis import findings, hardware, sides, tables, words
+from analysis import cost_section, findings, hardware, sides, tables, words
 from analysis.answer import answer, command_title
 from analysis.report_input import ReportInput
 from analysis.tables import Entry, Table
@@ -43,6 +43,7 @@ def _tables(report: ReportInput) -> tuple[Table, ...]:
         tables.latency(report),
         tables.outputs(report),
         tables.acceptance(report),
+        *cost_section.both(report),
         hardware.energy(report),
         hardware.gpus(report),
         hardware.host(report),

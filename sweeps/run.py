@@ -139,7 +139,15 @@ class Run:
             if t.point == BASELINE or t.point.is_baseline is space.is_baseline
             if (t.failure is None or t.failure.reason not in MACHINE_FAULTS)
         ]
-        asker = Search(space, trials=budget, seed=self.sweep.seed, journal=self.folder.study_file, past=past)
+        asker = Search(
+            space,
+            trials=budget,
+            seed=self.sweep.seed,
+            journal=self.folder.study_file,
+            objective=self.sweep.objective,
+            past=past,
+            blocks=self.folder.blocks(),
+        )
         self.observer.begin(Phase.SEARCH, len(past) - 1, min(budget, len(space.points)))
         numbers = itertools.count(len(trials))
         while go_on() and (asked := asker.ask()) is not None:
@@ -154,7 +162,7 @@ class Run:
                 limits=self.sweep.limits,
             )
             self.folder.add_trial(trial)
-            asker.tell(trial)
+            asker.tell(trial, block)
             self.observer.trial(trial, asker.best)
 
 
