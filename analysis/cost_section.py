@@ -3,13 +3,16 @@
 from typing import TYPE_CHECKING
 
 from analysis import findings, words
+from analysis.noise import block_noise
 from analysis.report_input import ReportInput
 from analysis.tables import Entry, Table
+from analysis.ties import as_good
 
 if TYPE_CHECKING:
     from analysis.costmodel.model import Check, CostModel
 
 TITLE = "What it costs"
+MOST_TIES = 5  # that are named
 
 
 def both(report: ReportInput) -> tuple[Table, Table]:
@@ -62,6 +65,19 @@ def prediction_line(report: ReportInput) -> str:
     said = f"held-out error {', '.join(speaking)}" if speaking else ""
     quiet = f"silent on {', '.join(silent)}" if silent else ""
     return "; ".join(filter(None, [said, quiet]))
+
+
+def ties_line(report: ReportInput) -> str:
+    """The Points that the search cannot tell from the best; "" if it stands alone."""
+    best = findings.best_trial(report.trials)
+    if best is None or report.comparison is not None:
+        return ""
+    tied = as_good(best, report.trials, block_noise(report.blocks, report.objective))
+    if not tied:
+        return ""
+    named = ", ".join(t.point.label for t in tied[:MOST_TIES])
+    more = f" and {len(tied) - MOST_TIES} more" if len(tied) > MOST_TIES else ""
+    return f"In the search, within the noise of {best.point.label}: {named}{more}."
 
 
 def _model(report: ReportInput) -> "CostModel":

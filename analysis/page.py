@@ -146,6 +146,7 @@ def _sections(report: ReportInput, drawn: dict[str, Figure]) -> list[str]:
             "search",
             "The search",
             pair(drawn.get("convergence"), drawn.get("ranking")),
+            paragraph(ties) if (ties := cost_section.ties_line(report)) else "",
             _knobs(drawn.get("knobs"), words.definitions()),
         ),
         _acceptance(report, drawn),

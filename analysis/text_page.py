@@ -22,6 +22,7 @@ def text_page(report: ReportInput) -> str:
         *(_text(d) for d in said.details),
         f"Holds for: {_text(', '.join(said.holds_for))}." if said.holds_for else "",
         f"**Caution:** {_text(report.banner)}" if report.banner else "",
+        _text(cost_section.ties_line(report)),
         _list(f"What this run does not say{'' if report.finished or compared else ' yet'}", missing),
         f"## {command_title(report)}\n\n{_fenced(report.command)}" if report.command else "",
         *(_table(t) for t in _tables(report)),

@@ -100,6 +100,8 @@ def _experiments(number: str, rows: Sequence[Row]) -> dict[str, list[Row]]:
         run = row["source"].rpartition(":")[2] if number == "08" else ""
         name = " ".join(filter(None, [row["model"], row["hardware"], run]))
         name += f" {row['source'].partition(':')[0].rpartition('/')[2]}" if number in ("01", "05") else ""
+        if driver := re.search(r"P2Pdriver=\d", row["note"]):  # of the machine, no server can choose it
+            name += f" {driver[0]}"
         if number == "02" and "draft=" in row["note"]:
             name += " " + row["note"].partition("draft=")[2]
         found[name].append(row)
@@ -166,7 +168,7 @@ def _points(rows: Sequence[Row]) -> dict[str, Point]:
 
 def _point(row: Row) -> Point:
     """The configuration of a row; variants of the communication are in its note."""
-    settings = dict(re.findall(r"(customAR|PCIE_AR|DCP|P2Pdriver)=(\d+)", row["note"]))
+    settings = dict(re.findall(r"(customAR|PCIE_AR|DCP)=(\d+)", row["note"]))
     if settings:
         nccl = re.search(r"CHANNELS=(\S+)|NCCL (official|patched)", row["note"])
         knobs: dict[str, KnobValue] = {k: int(v) for k, v in settings.items()}
