@@ -171,7 +171,7 @@ def _point(row: Row) -> Point:
     settings = dict(re.findall(r"(customAR|PCIE_AR|DCP)=(\d+)", row["note"]))
     if settings:
         nccl = re.search(r"CHANNELS=(\S+)|NCCL (official|patched)", row["note"])
-        knobs: dict[str, KnobValue] = {k: int(v) for k, v in settings.items()}
+        knobs: dict[str, KnobValue] = {k.lower(): int(v) for k, v in settings.items()}
         return Point(row["method"], {**knobs, "nccl": nccl[1] or nccl[2] if nccl else "default"})
     if row["method"] == "none":
         return Point("none")

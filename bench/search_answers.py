@@ -85,7 +85,7 @@ def _calls_equal(landscape: Landscape, seed: int) -> bool:
 
 def _finds_parent(landscape: Landscape, seed: int) -> bool:
     best = best_of(_search(landscape, seed, (len(landscape.points) + 1) // 2))
-    return best is not None and best.point.knobs["customAR"] == 0
+    return best is not None and best.point.knobs["customar"] == 0
 
 
 if __name__ == "__main__":

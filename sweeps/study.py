@@ -23,7 +23,7 @@ from sweeps.space import Space, iter_start_points
 if TYPE_CHECKING:
     import optuna
 
-START_SHARE = 2 / 3  # of the budget, at most, for starting points
+START_SHARE = 0.4  # of the budget, at most, for starting points
 SAMPLER_EVERY = 5  # Points, of which one is the sampler's
 MAX_REPEATS = 20  # proposals of known Points in a row before another one is drawn instead
 
