@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     import optuna
 
 START_SHARE = 0.4  # of the budget, at most, for starting points
+MORE_STARTS = 2  # than methods, at most
 SAMPLER_EVERY = 5  # Points, of which one is the sampler's
 MAX_REPEATS = 20  # proposals of known Points in a row before another one is drawn instead
 
@@ -51,8 +52,9 @@ class Search:
         self._blocks = list(blocks)
         self._study = _new_study(journal, seed)
         self._random = random.Random(seed)
-        # Good guesses first, but some of the budget is for what nobody guessed.
-        self._starts = list(islice(iter_start_points(space), math.ceil(START_SHARE * trials)))
+        # Good guesses first, but most of the budget is for what nobody guessed.
+        most = min(math.ceil(START_SHARE * trials), len(space.methods) + MORE_STARTS)
+        self._starts = list(islice(iter_start_points(space), most))
         self._trials: list[Trial] = []
         self._out_of_memory: list[Trial] = []
         self._told: dict[str, Trial] = {}  # by the keys of their Points
