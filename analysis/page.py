@@ -117,6 +117,7 @@ SECTIONS = (
     Section("latencies", "Latency", _latencies),
     Section("search", "Search", sections.search),
     Section("acceptance", "Acceptance", sections.acceptance),
+    Section("costs", "Costs", sections.costs),
     Section("timeline", "Over time", sections.over_time),
     Section("hardware", "Hardware", sections.hardware_seen),
     Section("profile", "Profile", _profile),

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
-from analysis import failures, hardware, reproduce, sides, tables, timeline_figure, words
+from analysis import cost_section, failures, hardware, reproduce, sides, tables, timeline_figure, words
 from analysis.failures import Case
 from analysis.markup import block, command, figure, folded, pair, paragraph, section, table, text
 from analysis.plots import Figure
@@ -37,6 +37,7 @@ def search(report: ReportInput, drawn: Figures) -> str:
         "search",
         "The search",
         pair(drawn.get("convergence"), drawn.get("ranking")),
+        paragraph(ties) if (ties := cost_section.ties_line(report)) else "",
         beside(knobs, *cautions) if knobs is not None else "",
     )
 
@@ -44,6 +45,10 @@ def search(report: ReportInput, drawn: Figures) -> str:
 def beside(drawn: Figure, *parts: str) -> str:
     """A figure with what to keep in mind at its side."""
     return f'<div class="pair">{figure(drawn)}<div class="beside">{"".join(parts)}</div></div>'
+
+
+def costs(report: ReportInput, _: Figures) -> str:
+    return section("costs", cost_section.TITLE, *(table(t) for t in cost_section.both(report)))
 
 
 def acceptance(report: ReportInput, drawn: Figures) -> str:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from analysis import sides
 from analysis.accuracy import in_words
 from analysis.answer import Answer, Tone, answer, command_title
+from analysis.cost_section import prediction_line
 from analysis.findings import best_verdict, failed, missing, reason_of, search_estimate
 from analysis.hardware import in_short
 from analysis.profile_findings import cautions, latest
@@ -145,6 +146,8 @@ def _facts(report: ReportInput, best: Verdict | None) -> "list[tuple[str, Text]]
     invalid = [v for v in report.verdicts if v.kind is VerdictKind.INVALID]
     if best is not None and (short := in_short(report)):
         facts.append(("Hardware", _text(short)))
+    if best is not None and (line := prediction_line(report)):
+        facts.append(("Cost model", _text(line)))
     return [*facts, *(("Invalid", _text(f"{v.point.label}: {one_line(v.why)}", _CAUTION)) for v in invalid)]
 
 

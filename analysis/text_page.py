@@ -5,6 +5,7 @@ import re
 from analysis import (
     capacity,
     cells,
+    cost_section,
     failures,
     findings,
     hardware,
@@ -34,6 +35,7 @@ def text_page(report: ReportInput) -> str:
         *(as_text(d) for d in said.details),
         f"Holds for: {as_text(', '.join(said.holds_for))}." if said.holds_for else "",
         f"**Caution:** {as_text(report.banner)}" if report.banner else "",
+        as_text(cost_section.ties_line(report)),
         as_list(f"What this run does not say{'' if report.finished or compared else ' yet'}", missing),
         f"## {command_title(report)}\n\n{_fenced(report.command)}" if report.command else "",
         *(as_table(t) for t in _tables(report)),
@@ -60,6 +62,7 @@ def _tables(report: ReportInput) -> tuple[Table, ...]:
         output_tables.divergence(report),
         output_tables.first_difference(report),
         tables.acceptance(report),
+        *cost_section.both(report),
         hardware.energy(report),
         hardware.gpus(report),
         hardware.host(report),

@@ -84,7 +84,7 @@ def _in_both(
 
 
 def _searched(report: ReportInput) -> dict[str, tuple[Point, Known]]:
-    known = noise.block_noise(report.blocks, report.objective)
+    known = noise.block_noise(report.blocks, report.objective, report.weights)
     return {
         t.point.key: (t.point, Known(t.log_speedup, noise.trial_effect(t, known), False))
         for t in findings.measured(report.trials)

@@ -17,7 +17,7 @@ from launchers.launcher import Endpoint, Launch
 from launchers.port import refuse_if_taken
 from results.errors import LaunchFailed, MeasurementInvalid, UsageError
 from results.reasons import Reason
-from results.records import BASELINE_METHOD, KnobValue, Point, SpecCounters
+from results.records import BASELINE_METHOD, DraftShape, KnobValue, Point, SpecCounters
 
 METHODS: Mapping[str, tuple[Knob, ...]] = {
     BASELINE_METHOD: (),
@@ -97,6 +97,10 @@ class FakeEngine:
     def canonical(self, point: Point) -> Point:
         knobs = {k.name: point.knobs.get(k.name, k.default) for k in _knobs(point)}
         return Point(point.method, {**knobs, **point.shared})
+
+    def draft_shape(self, point: Point) -> DraftShape | None:
+        tokens = int(point.knobs.get("m", 0))
+        return DraftShape(tokens, tokens, passes=0) if tokens else None
 
     def starting_points(self, served: Served) -> Sequence[Point]:
         return [Point("fake-ngram", {"n": 4, "m": 8}), Point("fake-ngram", {"n": 8, "m": 32})]

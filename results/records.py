@@ -89,6 +89,16 @@ def is_variable(knob: str) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
+class DraftShape:
+    """What a Point drafts at most in one step, told alike for every engine."""
+
+    depth: int  # longest run of draft tokens that one step can accept
+    draft_tokens: int  # tokens verified beside the one that plain decoding computes
+    passes: int  # of the drafter's network, one after the other; 0 = it looks up what was said before
+    topk: int = 1  # branches kept in each pass; 1 = a chain
+
+
+@dataclass(frozen=True, slots=True)
 class Rewrite:
     """A setting that the server changed by itself."""
 
@@ -428,6 +438,7 @@ class ArmRun:
     variables: Variables | None = None
     image: str = ""  # digest of the container image it ran in; "" = a process of the machine
     scores: Mapping[str, Score] = field(default_factory=dict)  # by class/prompt; only those with a reference
+    shape: DraftShape | None = None  # what it drafts at most; None = no drafts, or not known
 
     @property
     def stopped_early(self) -> bool:
@@ -483,7 +494,7 @@ class Trial:
 
     number: int
     point: Point
-    source: str  # who proposed it: "start", "sampler", "neighbour"
+    source: str  # who proposed it, see sweeps.study
     state: TrialState
     log_speedup: float | None  # weighted mean over Cells of log(candidate / baseline)
     by_cell: Mapping[str, float]  # Cell label -> log speed-up

@@ -27,6 +27,7 @@ from results.records import (
     Acceptance,
     ArmRun,
     Cell,
+    DraftShape,
     Failure,
     GpuSample,
     Measurement,
@@ -79,6 +80,7 @@ class Arm:
     measured_s: float = 0.0
     back: ReadBack = field(default_factory=lambda: ReadBack(None, None, {}))
     lossy: str = ""
+    shape: DraftShape | None = None
     variables: Variables | None = None
     environment: Mapping[str, str] = field(default_factory=dict)  # of the running server, as far as known
     turns: dict[Cell, list[Turn]] = field(default_factory=dict)
@@ -127,6 +129,7 @@ class Arm:
             rewrites=self.back.rewrites,
             in_effect=self.back.point,
             lossy=self.lossy,
+            shape=self.shape,
             variables=self.variables,
         )
 
@@ -192,6 +195,7 @@ def up(
             endpoint = server.enter_context(setup.launcher.start(launch))
             _come_up(setup, endpoint, arm, launch.env, began)
             arm.endpoint = endpoint
+            arm.shape = setup.engine.draft_shape(arm.back.point or point)
             arm.start_s = time.monotonic() - began
             _check_context(setup, endpoint, check)
             _warm_up(setup, endpoint, arm)

@@ -151,7 +151,16 @@ class Run:
             if t.point == BASELINE or t.point.is_baseline is space.is_baseline
             if (t.failure is None or t.failure.reason not in MACHINE_FAULTS)
         ]
-        asker = Search(space, trials=budget, seed=self.sweep.seed, journal=self.folder.study_file, past=past)
+        asker = Search(
+            space,
+            trials=budget,
+            seed=self.sweep.seed,
+            journal=self.folder.study_file,
+            objective=self.sweep.objective,
+            weights=self.sweep.weights.to_record(),
+            past=past,
+            blocks=self.folder.blocks(),
+        )
         stage = Stage.BASELINE if space.is_baseline else Stage.SEARCH
         self._begin(stage, len(past) - 1, min(budget, len(space.points)))
         numbers = itertools.count(len(trials))
@@ -168,7 +177,7 @@ class Run:
                 weights=self.sweep.weights.to_record(),
             )
             self.folder.add_trial(trial)
-            asker.tell(trial)
+            asker.tell(trial, block)
             self.observer.trial(trial, asker.best)
 
     def _begin(self, stage: Stage, done: int, total: int) -> None:

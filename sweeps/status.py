@@ -192,7 +192,7 @@ def _best(report: ReportInput) -> Best | None:
     trial = best_of([t for t in report.trials if t.state is TrialState.MEASURED and not t.point.is_baseline])
     if trial is None or trial.log_speedup is None:
         return None
-    effect = trial_effect(trial, block_noise(report.blocks, report.objective))
+    effect = trial_effect(trial, block_noise(report.blocks, report.objective, report.weights))
     return Best(trial.label, effect, trial.log_speedup)
 
 

@@ -1,4 +1,6 @@
-"""Which Point to measure next: starting points, then the sampler, then the neighbours of the best.
+"""Which Point to measure next: starting points, then the best proposal, then the neighbours of the best.
+
+Every few Points Optuna's sampler is asked instead, so that an error of the cost model traps nobody.
 
 Optuna's journal is search state only. It is made again from the Trials whenever a run is opened, so
 a damaged or missing journal, and trials that were running when the tool was killed, cost nothing.
@@ -13,14 +15,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from results.reasons import MACHINE_FAULTS, Reason
-from results.records import BASELINE, Point, Trial, TrialState
+from results.records import BASELINE, EQUAL_WEIGHTS, Block, Point, Trial, TrialState, Weights
 from sweeps.memory import does_not_fit
+from sweeps.proposal import Proposal, propose
 from sweeps.space import Space, iter_start_points
 
 if TYPE_CHECKING:
     import optuna
 
-START_SHARE = 2 / 3  # of the budget, at most, for starting points
+START_SHARE = 0.4  # of the budget, at most, for starting points
+MORE_STARTS = 2  # than methods, at most
+SAMPLER_EVERY = 5  # Points, of which one is the sampler's
 MAX_REPEATS = 20  # proposals of known Points in a row before another one is drawn instead
 
 START, SAMPLER, NEIGHBOUR = "start", "sampler", "neighbour"
@@ -30,14 +35,27 @@ class Search:
     """Ask for a Point, measure it, tell the Trial. Never asks for the same Point twice."""
 
     def __init__(
-        self, space: Space, *, trials: int, seed: int, journal: Path, past: Sequence[Trial] = ()
+        self,
+        space: Space,
+        *,
+        trials: int,
+        seed: int,
+        journal: Path,
+        objective: str = "tokens_per_s",
+        weights: Weights = EQUAL_WEIGHTS,
+        past: Sequence[Trial] = (),
+        blocks: Sequence[Block] = (),
     ) -> None:
+        """`past` and `blocks`: what an earlier start of this run has measured."""
         self._space = space
         self._budget = trials
+        self._objective, self._weights = objective, weights
+        self._blocks = list(blocks)
         self._study = _new_study(journal, seed)
         self._random = random.Random(seed)
-        # Good guesses first, but some of the budget is for what nobody guessed.
-        self._starts = list(islice(iter_start_points(space), math.ceil(START_SHARE * trials)))
+        # Good guesses first, but most of the budget is for what nobody guessed.
+        most = min(math.ceil(START_SHARE * trials), len(space.methods) + MORE_STARTS)
+        self._starts = list(islice(iter_start_points(space), most))
         self._trials: list[Trial] = []
         self._out_of_memory: list[Trial] = []
         self._told: dict[str, Trial] = {}  # by the keys of their Points
@@ -64,11 +82,21 @@ class Search:
             return self._take(start), START
         neighbours = self._open_neighbours()
         if neighbours and self.remaining <= len(neighbours):
-            return self._take(neighbours[0]), NEIGHBOUR
+            proposal = self._proposal(neighbours)
+            return self._take(proposal.point if proposal else neighbours[0]), NEIGHBOUR
+        if len(self._trials) % SAMPLER_EVERY != SAMPLER_EVERY - 1:
+            proposal = self._proposal(self._hopeful())
+            if proposal is not None:
+                return self._take(proposal.point), proposal.source
         return self._sampled(), SAMPLER
 
-    def tell(self, trial: Trial) -> None:
-        """Record the outcome of the Point last asked for, or of an earlier run's Trial."""
+    def tell(self, trial: Trial, block: Block | None = None) -> None:
+        """Record the outcome of the Point last asked for, or of an earlier run's Trial.
+
+        `block` is where it was measured: what was counted in it feeds the cost model.
+        """
+        if block is not None:
+            self._blocks.append(block)
         if trial.point == BASELINE:  # known without a Block
             self._told[BASELINE.key] = trial
             return
@@ -85,6 +113,17 @@ class Search:
             asked, self._asked = self._asked, None
         if asked is not None:
             _tell(self._study, asked[1], trial)
+
+    def _proposal(self, points: Sequence[Point]) -> Proposal | None:
+        from analysis.costmodel.model import CostModel
+        from analysis.costmodel.observations import observe
+
+        telling = [t for t in self._trials if t.log_speedup is not None or _is_own_fault(t)]
+        model = CostModel(observe(self._blocks, self._objective), self._weights)
+        return propose(self._space.engine, model, telling, points)
+
+    def _hopeful(self) -> list[Point]:
+        return [p for p in self._unknown() if not self._looks_doomed(p)]
 
     def _open_neighbours(self) -> list[Point]:
         best = self.best
@@ -128,12 +167,12 @@ class Search:
                 trial.set_user_attr("point", point.label)
                 self._asked = (point.key, trial)
                 return point
-        unknown = self._unknown()
-        hopeful = [p for p in unknown if not self._looks_doomed(p)]
-        return self._take(self._random.choice(hopeful or unknown))
+        return self._take(self._random.choice(self._hopeful() or self._unknown()))
 
     def _looks_doomed(self, point: Point) -> bool:
         """Whether everything that was tried closest to a Point failed by its own fault."""
+        if not any(map(_is_own_fault, self._trials)):
+            return False
         tried = [(self._space.distance(point, t.launched), t) for t in self._trials]
         nearest = min((steps for steps, _ in tried), default=math.inf)
         if nearest == math.inf:

@@ -5,7 +5,7 @@ from typing import cast
 
 from launchers.engines.engine import Engine, Knob, Served
 from results.errors import UsageError
-from results.records import BASELINE_METHOD, Point
+from results.records import BASELINE_METHOD, DraftShape, Point
 
 SERVED = Served("model", None, {}, {})
 
@@ -60,6 +60,10 @@ class KnobsEngine:
             return Point("tree", {k: v for k, v in point.knobs.items() if k != "draft"})
         unset = {"loose": False, "schedule": ""}
         return Point(point.method, {k: v for k, v in point.knobs.items() if unset.get(k) != v})
+
+    def draft_shape(self, point: Point) -> DraftShape | None:
+        steps = int(point.knobs.get("steps", 0))
+        return DraftShape(steps, int(point.knobs.get("draft", steps)), steps) if steps else None
 
     def starting_points(self, served: Served) -> Sequence[Point]:
         return [

@@ -14,7 +14,7 @@ from launchers.launcher import Endpoint
 from results.environment import short_hash
 from results.errors import MeasurementInvalid, UsageError
 from results.reasons import Reason
-from results.records import BASELINE_METHOD, KnobValue, Point, SpecCounters
+from results.records import BASELINE_METHOD, DraftShape, KnobValue, Point, SpecCounters
 
 # Methods of a Point, for servers that do not tell theirs.
 SPECULATING = "speculating"  # by a method that is not told
@@ -117,6 +117,9 @@ class Attached:
 
     def canonical(self, point: Point) -> Point:
         return point
+
+    def draft_shape(self, point: Point) -> DraftShape | None:
+        return None  # its settings are another's, and may change
 
     def starting_points(self, served: Served) -> Sequence[Point]:
         return [self.found.point]

@@ -8,7 +8,7 @@ from typing import Protocol
 from launchers.launcher import Endpoint
 from launchers.place import Place
 from results.reasons import Reason
-from results.records import KnobValue, Point, Rewrite, SpecCounters
+from results.records import DraftShape, KnobValue, Point, Rewrite, SpecCounters
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,6 +147,9 @@ class Engine(Protocol):
 
         Optional knobs at their default are left out. Shared settings stay as they are.
         """
+
+    def draft_shape(self, point: Point) -> DraftShape | None:
+        """What a canonical Point drafts at most; None without drafts, or where it changes while it runs."""
 
     def starting_points(self, served: Served) -> Sequence[Point]:
         """Engine defaults and known good Points, best guesses first."""

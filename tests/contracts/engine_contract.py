@@ -60,6 +60,15 @@ class EngineKnowledge:
             assert bool(point.knobs) is bool(defaults)
             assert engine.canonical(point) == point
 
+    def test_a_draft_has_a_shape_and_the_baseline_none(self, engine: Engine, served: Served) -> None:
+        assert engine.draft_shape(BASELINE) is None
+        for point in engine.starting_points(served):
+            shape = engine.draft_shape(point)
+            assert shape is not None
+            assert 1 <= shape.depth <= shape.draft_tokens
+            assert shape.passes in (0, 1, shape.depth)
+            assert shape.topk >= 1
+
     def test_every_grid_value_is_legal_somewhere(self, engine: Engine, served: Served) -> None:
         for method, knobs in engine.methods(served).items():
             searched = tuple(knob for knob in knobs if knob.grid)

@@ -12,8 +12,9 @@ from optuna.storages.journal import JournalFileBackend
 
 from results.reasons import Reason
 from results.records import BASELINE, Failure, Point, Trial, TrialState
+from sweeps.proposal import SURFACE
 from sweeps.space import Space, build_space
-from sweeps.study import NEIGHBOUR, SAMPLER, START, Search, best_of, finalists
+from sweeps.study import SAMPLER, START, Search, best_of, finalists
 from sweeps.sweep import KnobSpec
 from tests.knobs_engine import SERVED, knobs_engine
 from tests.records import trial
@@ -58,7 +59,10 @@ def test_starting_points_come_first_and_neighbours_of_the_best_last(tmp_path: Pa
     assert len(asked) == 10
     assert sources[:2] == [START, START]
     assert SAMPLER in sources
-    assert sources[-1] == NEIGHBOUR
+    assert SURFACE in sources
+    best = Point("tree", {"steps": 5, "topk": 1})
+    around = {p.key for p in whole_space().neighbours(best)}
+    assert around <= {p.key for p, _ in asked}, "nothing beside the best is left out"
 
 
 def test_the_same_seed_asks_the_same(tmp_path: Path) -> None:

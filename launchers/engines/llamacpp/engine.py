@@ -28,7 +28,7 @@ from launchers.launcher import Endpoint
 from launchers.place import Place, Places, on_this_machine
 from results.errors import MeasurementInvalid, UsageError
 from results.reasons import Reason
-from results.records import KnobValue, Point, SpecCounters
+from results.records import DraftShape, KnobValue, Point, SpecCounters
 
 EMBEDDED = "embedded"
 DRAFTS = "llamacpp:spec_decode_num_drafts_total"
@@ -121,6 +121,9 @@ class LlamaCpp:
 
     def canonical(self, point: Point) -> Point:
         return rules.canonical(point)
+
+    def draft_shape(self, point: Point) -> DraftShape | None:
+        return rules.draft_shape(point)
 
     def starting_points(self, served: Served) -> Sequence[Point]:
         return rules.starting_points(self.methods(served))

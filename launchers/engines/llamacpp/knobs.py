@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from launchers.engines.engine import Knob
 from launchers.engines.knobs import check_value, defaults_of, filled, in_turn, refuse_strangers
 from results.errors import UsageError
-from results.records import BASELINE_METHOD, KnobValue, Point
+from results.records import BASELINE_METHOD, DraftShape, KnobValue, Point
 
 MAX_TOKENS = 1024  # longer n-grams and drafts than this never came to a draft
 
@@ -109,6 +109,16 @@ def method_of(point: Point) -> Method:
 def canonical(point: Point) -> Point:
     """Defaults filled in, dead and foreign knobs dropped, whole numbers and fractions kept apart."""
     return Point(point.method, {**filled(point, method_of(point).knobs), **point.shared})
+
+
+def draft_shape(point: Point) -> DraftShape | None:
+    """Chains only: the knob that bounds a draft is its depth."""
+    knobs = canonical(point).knobs
+    longest = knobs.get("n_max", knobs.get("size_m"))
+    if longest is None:
+        return None
+    tokens = int(longest)
+    return DraftShape(tokens, tokens, passes=tokens if method_of(point).needs_draft else 0)
 
 
 def check(point: Point) -> None:

@@ -22,7 +22,7 @@ from launchers.launcher import Endpoint
 from launchers.place import Place, Places, on_this_machine
 from results.errors import MeasurementInvalid, UsageError
 from results.reasons import Reason
-from results.records import BASELINE_METHOD, IMAGE, KnobValue, Point, SpecCounters
+from results.records import BASELINE_METHOD, IMAGE, DraftShape, KnobValue, Point, SpecCounters
 
 ALGORITHM = "--speculative-algorithm"
 DRAFT = "--speculative-draft-model-path"
@@ -123,6 +123,9 @@ class Sglang:
 
     def canonical(self, point: Point) -> Point:
         return knobs.canonical(point)
+
+    def draft_shape(self, point: Point) -> DraftShape | None:
+        return knobs.draft_shape(point)
 
     def starting_points(self, served: Served) -> Sequence[Point]:
         return knobs.starting_points([name for name in rules.open_methods(served) if name != BASELINE_METHOD])

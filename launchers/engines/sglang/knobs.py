@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from launchers.engines.engine import Knob
 from launchers.engines.knobs import Knobs, defaults_of, filled, in_turn, without_unset
 from results.errors import UsageError
-from results.records import BASELINE_METHOD, KnobValue, Point
+from results.records import BASELINE_METHOD, DraftShape, KnobValue, Point
 
 KNOWN_VERSIONS = ("0.5.23",)
 # Steps that adaptive speculation moves between unless a file says others.
@@ -204,6 +204,19 @@ def flag_values(point: Point) -> dict[str, KnobValue]:
     return {
         FLAGS[k]: v for k, v in values.items() if k in FLAGS and v != "" and (k, v) != ("draft_window", 0)
     }
+
+
+def draft_shape(point: Point) -> DraftShape | None:
+    """SGLang counts the root among the draft tokens; with `adaptive` the steps change while it runs."""
+    knobs = {**method_of(point).defaults, **canonical(point).speculative}
+    if point.is_baseline or knobs.get("adaptive"):
+        return None
+    topk = int(knobs.get("topk", knobs.get("breadth", 1)))
+    if point.method == "NGRAM":
+        proposed = int(knobs["draft_tokens"]) - 1
+        return DraftShape(min(proposed, int(knobs["trie_depth"])), proposed, passes=0, topk=topk)
+    steps = int(knobs["num_steps"])
+    return DraftShape(steps, steps if topk == 1 else int(knobs["draft_tokens"]) - 1, passes=steps, topk=topk)
 
 
 def shapes(method: str) -> list[Point]:

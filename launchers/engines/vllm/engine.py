@@ -41,7 +41,7 @@ from launchers.launcher import Endpoint
 from launchers.place import Place, Places, on_this_machine
 from results.errors import UsageError
 from results.reasons import Reason
-from results.records import BASELINE, KnobValue, Point, SpecCounters
+from results.records import BASELINE, DraftShape, KnobValue, Point, SpecCounters
 
 DEFAULT_PYTHON = "python3"
 INSIDE = Path(__file__).with_name("inside.py")
@@ -176,6 +176,9 @@ class Vllm:
 
     def canonical(self, point: Point) -> Point:
         return knobs.canonical(point)
+
+    def draft_shape(self, point: Point) -> DraftShape | None:
+        return knobs.draft_shape(point)
 
     def starting_points(self, served: Served) -> Sequence[Point]:
         found = [knobs.canonical(p) for p in knobs.starting_points(list(self.methods(served)))]

@@ -19,7 +19,7 @@ from launchers.engines.knobs import (
 )
 from launchers.engines.vllm import schedule
 from results.errors import UsageError
-from results.records import BASELINE_METHOD, KnobValue, Point
+from results.records import BASELINE_METHOD, DraftShape, KnobValue, Point
 
 MAX_TOKENS = 128  # the rejection sampler asserts that no draft is longer
 MAX_NGRAM = 1024
@@ -40,6 +40,7 @@ class Method:
     good: tuple[Knobs, ...] = ()  # sane values to start from, best guess first
     needs_draft: bool = False  # a draft model or head is named beside the model
     has_drafter: bool = False  # a network drafts, rather than a look-up of what was said before
+    heads: bool = False  # one pass drafts every token of a chain
     async_scheduling: bool = True  # vLLM can prepare a step while the one before still runs
     rule: Rule = lambda knobs: None
 
@@ -190,6 +191,7 @@ METHODS: Mapping[str, Method] = {
         ({"num_speculative_tokens": 3}, {"num_speculative_tokens": 2}),
         needs_draft=True,
         has_drafter=True,
+        heads=True,
         async_scheduling=False,
     ),
 }
@@ -211,6 +213,16 @@ def canonical(point: Point) -> Point:
     if isinstance(text := kept.get("tokens_per_batch_size"), str):
         kept["tokens_per_batch_size"] = _one_spelling(text)
     return Point(point.method, {**kept, **point.shared})
+
+
+def draft_shape(point: Point) -> DraftShape | None:
+    """Chains; None for a draft length that follows the batch."""
+    knobs = canonical(point).knobs
+    if "num_speculative_tokens" not in knobs or knobs.get("tokens_per_batch_size"):
+        return None
+    method, tokens = method_of(point), int(knobs["num_speculative_tokens"])
+    passes = 0 if not method.has_drafter else 1 if method.heads else tokens
+    return DraftShape(tokens, tokens, passes)
 
 
 def _one_spelling(text: str) -> str:

@@ -1,0 +1,1 @@
+"""Predicts the speed-up of Points that were not launched, from acceptance and step costs measured."""
