@@ -1,6 +1,5 @@
 """A whole sweep: open the run folder, search, confirm. Started again, it goes on where it ended."""
 
-import itertools
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -12,15 +11,17 @@ from typing import Any, Protocol
 from launchers.leftovers import reap
 from results.errors import UsageError
 from results.reasons import MACHINE_FAULTS
-from results.records import BASELINE, Block, Phase, Point
+from results.records import BASELINE, Block, Phase, Point, Trial
 from results.store import RunFolder
+from sweeps.anchors import Measured, SearchBlocks, unrecorded
 from sweeps.block import BlockRunner, Blocks
 from sweeps.calibrate import calibrate
-from sweeps.confirm import confirm, finalists_of, rules_of
+from sweeps.confirm import confirm, confirmation, finalists_of, rules_of
 from sweeps.observer import Observer
 from sweeps.prepare import Plan
 from sweeps.space import Space, baseline_space
-from sweeps.study import Search, best_of
+from sweeps.strongest import FINALIST, settings_of, strongest
+from sweeps.study import Search
 from sweeps.sweep import Sweep, parse_sweep
 from sweeps.trial import BASELINE_TRIAL, trial_of
 
@@ -76,22 +77,28 @@ def _run(plan: Plan, folder: RunFolder, observer: Observer, stopped: GoOn) -> No
     def may_confirm() -> bool:
         return not stopped() and clock.left_s() > 0
 
+    run.take_up()
     baseline = run.tune_baseline(may_search)
     run.search(baseline, may_search)
-    run.confirm(baseline, may_confirm)
+    run.confirm(run.strongest_baseline(baseline, may_confirm), may_confirm)
     if not stopped():
         folder.write_json("ended.json", {"trials": len(folder.trials())})  # by itself, with so many Trials
 
 
 @dataclass(frozen=True)
 class Run:
-    """The three stages of a sweep. What each finds out is in the folder, and a later start goes on there."""
+    """The stages of a sweep. What each finds out is in the folder, and a later start goes on there."""
 
     space: Space
     sweep: Sweep
     folder: RunFolder
     run_block: BlockRunner
     observer: Observer
+
+    def take_up(self) -> None:
+        """Record what an earlier start measured and could not record any more."""
+        for measured in unrecorded(self.folder.blocks(), self.folder.trials()):
+            self._record(measured)
 
     def tune_baseline(self, go_on: GoOn) -> Point:
         """The best settings of a server without speculation, among those both arms may have."""
@@ -102,9 +109,7 @@ class Run:
         if without is None:
             return BASELINE
         self._measure(without, self.sweep.budget.for_baseline, go_on)
-        best = best_of([t for t in self.folder.trials() if t.point.is_baseline])
-        gained = best is not None and (best.log_speedup or 0.0) > math.log1p(self.sweep.confirm.same_margin)
-        baseline = best.point if best is not None and gained else BASELINE
+        baseline = self._strongest(BASELINE)
         if go_on():  # else there may be more to try at the next start
             self.folder.write_json("baseline.json", {"method": baseline.method, "knobs": baseline.knobs})
             self.observer.note(f"the baseline of this sweep: {baseline.label}")
@@ -114,20 +119,36 @@ class Run:
         """Measure Points until the budget is used up or `go_on` says no."""
         self._measure(self.space, self.sweep.budget.trials, go_on, baseline)
 
+    def strongest_baseline(self, baseline: Point, go_on: GoOn) -> Point:
+        """The Baseline of the confirmation: the settings of a finalist may be better without speculation."""
+        trials = self.folder.trials()
+        for point in settings_of(finalists_of(self.folder, trials, self.sweep), self.space, trials):
+            if go_on():
+                block = self.run_block([point], Phase.SEARCH, baseline)
+                self.observer.trial(self._record(Measured(block, point, FINALIST)), None)
+        best = self._strongest(baseline)
+        if best != baseline:
+            self.observer.note(f"a better baseline, which the finalists are confirmed against: {best.label}")
+        return best
+
+    def _strongest(self, baseline: Point) -> Point:
+        margin = math.log1p(self.sweep.confirm.same_margin)
+        return strongest(baseline, self.folder.trials(), self.folder.blocks(), margin)
+
     def confirm(self, baseline: Point, go_on: GoOn) -> None:
         """Confirm the finalists of the search, if anything could be measured."""
         points = finalists_of(self.folder, self.folder.trials(), self.sweep)
         if not points or not go_on():
             return
-        self.folder.write_json("finalists.json", {"points": points})
-        past = [b for b in self.folder.blocks() if b.phase is Phase.CONFIRM]
+        self.folder.write_json("finalists.json", {"points": points, "baseline": baseline})
+        past = confirmation(self.folder.blocks(), baseline)
         self.observer.begin(Phase.CONFIRM, len(past), self.sweep.confirm.looks[-1])
         run_block = partial(self.run_block, baseline=baseline)
         rules, look = rules_of(self.sweep), self.observer.look
         confirm(run_block, points, past, rules, go_on=go_on, on_block=look)
 
     def _measure(self, space: Space, budget: int, go_on: GoOn, baseline: Point = BASELINE) -> None:
-        """One Block for each Point that the Search asks for."""
+        """Measure every Point that the Search asks for, once."""
         trials = self.folder.trials()
         if not trials:
             self.folder.add_trial(BASELINE_TRIAL)
@@ -141,22 +162,39 @@ class Run:
         ]
         asker = Search(space, trials=budget, seed=self.sweep.seed, journal=self.folder.study_file, past=past)
         self.observer.begin(Phase.SEARCH, len(past) - 1, min(budget, len(space.points)))
-        numbers = itertools.count(len(trials))
-        while go_on() and (asked := asker.ask()) is not None:
-            point, source = asked
-            block = self.run_block([point], Phase.SEARCH, baseline)
-            trial = trial_of(
-                block,
-                next(numbers),
-                point,
-                source,
-                objective=self.sweep.objective,
-                limits=self.sweep.limits,
-                weights=self.sweep.weights.to_record(),
-            )
-            self.folder.add_trial(trial)
+        blocks = SearchBlocks(
+            self.run_block,
+            self.sweep,
+            baseline,
+            self.folder.blocks(),
+            go_on=go_on,
+            note=self.observer.note,
+        )
+        for measured in _each(asker, blocks, go_on):
+            trial = self._record(measured)
             asker.tell(trial)
             self.observer.trial(trial, asker.best)
+
+    def _record(self, measured: Measured) -> Trial:
+        trial = trial_of(
+            measured.block,
+            len(self.folder.trials()),
+            measured.point,
+            measured.source,
+            objective=self.sweep.objective,
+            limits=self.sweep.limits,
+            weights=self.sweep.weights.to_record(),
+            anchors=measured.anchors,
+        )
+        self.folder.add_trial(trial)
+        return trial
+
+
+def _each(asker: Search, blocks: SearchBlocks, go_on: GoOn) -> Iterator[Measured]:
+    """Every Point that is asked for, as soon as there is something to compare it with."""
+    while go_on() and (asked := asker.ask()) is not None:
+        yield from blocks.measure(*asked)
+    yield from blocks.close()
 
 
 def claim(folder: RunFolder, claimant: Claimant) -> None:
