@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from analysis import findings, hardware, sides, tables, variables, words
+from analysis import findings, hardware, searched, sides, tables, variables, words
 from analysis.answer import Answer, answer, command_title
 from analysis.markup import Scale, block, command, figure, folded, pair, paragraph, section, table, text
 from analysis.plots import Figure, figures
@@ -145,6 +145,7 @@ def _sections(report: ReportInput, drawn: dict[str, Figure]) -> list[str]:
             "search",
             "The search",
             pair(drawn.get("convergence"), drawn.get("ranking")),
+            _how_compared(report),
             _knobs(drawn.get("knobs"), words.definitions()),
         ),
         _acceptance(report, drawn),
@@ -176,6 +177,11 @@ def _command(report: ReportInput) -> str:
     if not report.command:
         return ""
     return section("command", command_title(report), command(report.command))
+
+
+def _how_compared(report: ReportInput) -> str:
+    said = searched.how_compared(report)
+    return paragraph(said, "note") if said else ""
 
 
 def _knobs(drawn: Figure | None, meanings: dict[str, str]) -> str:

@@ -69,9 +69,9 @@ def long_time(seconds: float) -> str:
     return f"{minutes} min" if minutes < 90 else f"{minutes // 60} h {minutes % 60:02d} min"
 
 
-def count(number: int, noun: str) -> str:
+def count(number: int, noun: str, plural: str = "") -> str:
     """`1 trial`, `3 trials`."""
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+    return f"{number} {noun}" if number == 1 else f"{number} {plural or noun + 's'}"
 
 
 _LATENCIES = {
@@ -234,6 +234,10 @@ _DEFINITIONS = {
         "The speed-up seen while searching. The best of many is partly the luckiest of many (the winner's "
         "curse), so this number is optimistic for whatever ranks first."
     ),
+    "Expected": (
+        "What a confirmation can be expected to show: the search estimate moved towards the mean of all, the "
+        "more the larger the noise of one Block is beside the spread between the trials (empirical Bayes)."
+    ),
     "Confirmed": (
         "Measured again with fresh servers on prompts that the search never saw. The only number to quote."
     ),
@@ -280,7 +284,16 @@ _DEFINITIONS = {
 
 
 _OF_SEARCHES = frozenset(
-    {"Baseline", "Search estimate", "Confirmed", "Stopped early", "Failed", "Asked for", "Effect of a knob"}
+    {
+        "Baseline",
+        "Search estimate",
+        "Expected",
+        "Confirmed",
+        "Stopped early",
+        "Failed",
+        "Asked for",
+        "Effect of a knob",
+    }
 )
 _OF_COMPARISONS = {
     "A and B": (

@@ -10,59 +10,13 @@ import pytest
 
 from results.errors import UsageError
 from results.reasons import Reason
-from results.records import BASELINE, ArmRun, Block, Failure, Phase, Point, Trial, TrialState
+from results.records import BASELINE, Block, Failure, Point, Trial, TrialState
 from sweeps.anchors import EARLIER, Measured, SearchBlocks, unrecorded
 from sweeps.sweep import Sweep, parse_sweep
 from sweeps.trial import trial_of
-from tests.records import CELL, arm
+from tests.sweeps.machine import GAIN, Machine
 
-Drift = Callable[[random.Random, float], float]  # log speed of the machine at a time, in hours
-
-GAIN = 0.2  # log ratio of every Point to the Baseline
 POINTS = [Point("fake", {"n": n}) for n in range(12)]
-
-
-class Machine:
-    """A BlockRunner whose every launch takes minutes, on a machine that drifts."""
-
-    def __init__(
-        self,
-        level: Callable[[float], float] = lambda hours: 0.0,
-        noise: Callable[[], float] = lambda: 0.0,
-        start_s: float = 300.0,
-        measured_s: float = 60.0,
-    ) -> None:
-        self._level, self._noise = level, noise
-        self._times_s = (start_s, measured_s)
-        self._now = 0.0
-        self.blocks: list[Block] = []
-        self.spoiled: set[int] = set()  # numbers of Blocks that turn out invalid
-        self.failing: set[str] = set()  # keys of Points whose server breaks
-
-    @property
-    def launches(self) -> int:
-        return sum(len(block.arms) for block in self.blocks)
-
-    def __call__(
-        self, points: Sequence[Point], phase: Phase, baseline: Point = BASELINE, *, alone: bool = False
-    ) -> Block:
-        began = self._now
-        arms = [self._arm(p) for p in ([] if alone else [baseline]) + [*points]]
-        number = len(self.blocks)
-        spoiled = Failure(Reason.HOST_PRESSURE, "others") if number in self.spoiled else None
-        made = Block(number, phase, began, self._now, "hash", tuple(arms), invalid=spoiled)
-        self.blocks.append(replace(made, compared_with=baseline))
-        return self.blocks[-1]
-
-    def _arm(self, point: Point) -> ArmRun:
-        start_s, measured_s = self._times_s
-        at_hours = (self._now + start_s + measured_s / 2) / 3600
-        self._now += start_s + measured_s
-        gain = 0.0 if point.is_baseline else GAIN
-        log = gain + self._level(at_hours) + self._noise()
-        failure = Failure(Reason.HANG, "silent") if point.key in self.failing else None
-        made = arm(point, {CELL: 100 * math.exp(log)}, failure)
-        return replace(made, start_s=start_s, warm_up_s=0.0, measured_s=measured_s)
 
 
 def sweep(every: int | str = "auto") -> Sweep:
@@ -125,7 +79,8 @@ def test_steady_drift_cancels_between_two_anchors() -> None:
         found += blocks.measure(point, "sampler")
     blocks._go_on = lambda: False  # stopped: no closing anchor
     last = trial([*found, *blocks.close()][-1])
-    assert (last.anchors, last.log_speedup) == ((0,), pytest.approx(GAIN - 0.05 * 11 * 0.1))
+    assert last.anchors == (0,)
+    assert last.log_speedup == pytest.approx(GAIN - 0.05 * 11 * 0.1)
 
 
 def wandering(seed: int) -> Callable[[float], float]:
