@@ -207,7 +207,10 @@ class Blocks:
             outputs={a.point.key: compare_outputs(reference.texts, a.texts) for a in candidates if reference},
             control=compare_outputs(earlier.texts, baseline.texts) if earlier and baseline else None,
             invalid=self._judge([*runs.values()], requests, compared_with, reference),
-            warnings=workload_warnings([r for sent in requests.values() for r in sent]),
+            warnings=(
+                *workload_warnings([r for sent in requests.values() for r in sent]),
+                *dict.fromkeys(arm.restless for arm in arms if arm.restless),
+            ),
             compared_with=compared_with,
         )
 

@@ -1,5 +1,6 @@
 """What a sweep would do, said before anything is started."""
 
+import math
 import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,6 +10,7 @@ from pathlib import Path
 from analysis.statistics import look_alpha, smallest_effect
 from launchers.engines import is_container, launch_of, shown_command
 from results.records import BASELINE, Phase, Point
+from sweeps.anchors import AUTO_TRIALS
 from sweeps.prepare import Plan
 from sweeps.space import baseline_space, iter_start_points
 
@@ -89,13 +91,22 @@ def _time(plan: Plan, trials: int) -> str:
     confirm = plan.sweep.confirm
     arm_s, start_s = _arm_s(plan), plan.engine.usual_start_s
     arms = confirm.finalists + 1
-    search_s = 2 * arm_s * trials
+    search_s = arm_s * _launches(plan, trials)
     first_s, last_s = (search_s + arm_s * arms * looks for looks in (confirm.looks[0], confirm.looks[-1]))
     span = f"{_minutes(first_s)} to {_minutes(last_s)} in all{_limit(plan)}"
     return (
         f"About {_minutes(search_s)} to search and {span},"
         f" if a start takes {start_s:g} s and one stream gives {ASSUMED_TOKENS_PER_S:g} tokens/s."
     )
+
+
+def _launches(plan: Plan, trials: int) -> int:
+    """Launches of a search: the Baseline beside every Point, or once in a few where its start is dear."""
+    every, start_s = plan.sweep.budget.baseline_every, plan.engine.usual_start_s
+    if every == "auto":
+        is_dear = plan.sweep.pairing == "adjacent" and start_s > _arm_s(plan) - start_s
+        every = AUTO_TRIALS if is_dear else 1
+    return 2 * trials if every == 1 else trials + math.ceil(trials / every) + 1
 
 
 def comparison_time(plans: Sequence[Plan]) -> str:

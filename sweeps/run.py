@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Any, Protocol
 
+from analysis import words
 from launchers.leftovers import reap
 from results.errors import UsageError
 from results.reasons import MACHINE_FAULTS
@@ -174,6 +175,15 @@ class Run:
             trial = self._record(measured)
             asker.tell(trial)
             self.observer.trial(trial, asker.best)
+        self._note_unfit(asker.unfit)
+
+    def _note_unfit(self, points: int) -> None:
+        if not points:
+            return
+        note = f"{words.count(points, 'Point')} not launched: one that needs no more ran out of memory"
+        notes = self.folder.read_json("notes.json").get("notes", [])
+        self.folder.write_json("notes.json", {"notes": [*notes, note]})
+        self.observer.note(note)
 
     def _record(self, measured: Measured) -> Trial:
         trial = trial_of(

@@ -101,6 +101,12 @@ class Search:
         """Points that may still be asked for."""
         return [p for p in self._space.points.values() if not self._is_known(p) and self._fits(p)]
 
+    @property
+    def unfit(self) -> int:
+        """Points that are not tried, since something no larger ran out of memory."""
+        points = self._space.points.values()
+        return sum(not self._is_known(p) and not self._fits(p) for p in points) if self._out_of_memory else 0
+
     def _fits(self, point: Point) -> bool:
         """Whether nothing that ran out of memory was smaller than this Point."""
         engine, args = self._space.engine, self._space.served.args

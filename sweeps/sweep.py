@@ -170,6 +170,11 @@ class Patience(_Model):
     """How long to wait, in seconds, and when to give up on a Point or a Block."""
 
     start_timeout_s: Annotated[float, Field(gt=0)] = 600.0
+    warm_up_s: Annotated[float, Field(ge=0)] = Field(
+        default=60.0,
+        description="on a GPU a server is warmed up until clock and temperature are flat, for this long at"
+        " most; 0 = one pass over the shapes of the load, as without a GPU",
+    )
     stall_timeout_s: Annotated[float, Field(gt=0)] = Field(
         default=60.0, description="no token on any stream for this long = HANG"
     )
