@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from statistics import median
 
 from analysis.anchor import Anchor, anchor_of, anchors_of, around, measured_at, steps
+from analysis.gpu import different_limits
 from results.records import ArmRun, Block, Phase, Point, Trial
 from sweeps.block import BlockRunner
 from sweeps.sweep import Sweep
@@ -62,8 +63,8 @@ class SearchBlocks:
         self._tell(every)
         if every == 1:
             block = self._run_block([point], Phase.SEARCH, self._baseline)
-            self._remember(block)
-            return [*self._compared(), Measured(block, point, source)]
+            found = self._compared() if self._remember(block) else []
+            return [*found, Measured(block, point, source)]
         if not self._anchors and not self._launch_baseline():
             return []
         block = self._run_block([point], Phase.SEARCH, self._baseline, alone=True)
@@ -175,4 +176,6 @@ def _with_anchors(measured: Measured, anchors: Sequence[Anchor]) -> Measured:
     if block.baseline is not None or not _needs_baseline(block, measured.point):
         return measured
     arm = block.candidates[0]
-    return Measured(block, measured.point, measured.source, around(anchors, measured_at(block, arm)))
+    near = around(anchors, measured_at(block, arm))
+    alike = tuple(a for a in near if different_limits([a.run, arm]) is None)  # else it is other hardware
+    return Measured(block, measured.point, measured.source, alike)

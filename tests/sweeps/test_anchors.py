@@ -10,7 +10,7 @@ import pytest
 
 from results.errors import UsageError
 from results.reasons import Reason
-from results.records import BASELINE, Block, Failure, Point, Trial, TrialState
+from results.records import BASELINE, Block, Failure, GpuTelemetry, Point, Telemetry, Trial, TrialState
 from sweeps.anchors import EARLIER, Measured, SearchBlocks, unrecorded
 from sweeps.sweep import Sweep, parse_sweep
 from sweeps.trial import trial_of
@@ -195,6 +195,24 @@ def test_after_a_kill_at_any_instant_every_measured_point_has_its_trial() -> Non
             whole = by_point[key].anchors == again.anchors
             assert whole or again.anchors == by_point[key].anchors[:1]
             assert not whole or again.log_speedup == by_point[key].log_speedup
+
+
+def limited(made: Block, power_limit_w: float) -> Block:
+    """The Block as on a GPU with this power limit."""
+    telemetry = Telemetry(2.0, gpus=(GpuTelemetry("GPU-a", "A", power_limit_w=power_limit_w),))
+    (run,) = made.arms
+    windows = tuple(replace(m, telemetry=telemetry) for m in run.measurements)
+    return replace(made, arms=(replace(run, measurements=windows),))
+
+
+def test_an_anchor_under_another_power_limit_is_none() -> None:
+    machine = Machine()
+    measure_all(search(machine, 4)[0], POINTS[:2])
+    before, first, second, after = machine.blocks
+    uncapped = [limited(made, 450.0) for made in (before, first, second)]
+    for power_limit_w, last in ((450.0, 3), (300.0, 0)):
+        found = unrecorded([*uncapped, limited(after, power_limit_w)], [])
+        assert [m.anchors[-1].block for m in found] == [last, last]
 
 
 def test_what_an_earlier_start_left_unrecorded_may_be_a_whole_block() -> None:
