@@ -91,8 +91,36 @@ def subject_name(report: ReportInput) -> str:
 
 
 def search_estimate(report: ReportInput, point: Point) -> float | None:
-    """Log speed-up that the search saw for this Point."""
-    return next((t.log_speedup for t in measured(report.trials) if t.point.key == point.key), None)
+    """Log speed-up that the search saw for this Point, against the baseline of the confirmation."""
+    trial = trial_of(report, point)
+    offset = baseline_gain(report, trial) if trial is not None else None
+    return (
+        None if trial is None or trial.log_speedup is None or offset is None else trial.log_speedup - offset
+    )
+
+
+def trial_of(report: ReportInput, point: Point) -> Trial | None:
+    """The measured Trial of a speculative Point."""
+    return next((t for t in measured(report.trials) if t.point.key == point.key), None)
+
+
+def confirmed_against(report: ReportInput) -> Point | None:
+    """The baseline of the confirmation, as far as it has begun."""
+    blocks = [b for b in valid(report.blocks) if b.phase is Phase.CONFIRM]
+    return blocks[-1].compared_with if blocks else None
+
+
+def baseline_gain(report: ReportInput, trial: Trial) -> float | None:
+    """Log speed-up of the confirmation's baseline over the one that a Trial is told against; None = unknown.
+
+    They differ where a finalist's settings turned out to help a server without speculation too.
+    """
+    theirs, against = confirmed_against(report), {b.number: b.compared_with for b in report.blocks}
+    own = against.get(trial.blocks[0]) if trial.blocks else None
+    if theirs is None or own is None or own.key == theirs.key:
+        return 0.0
+    same = [t for t in report.trials if t.blocks and against.get(t.blocks[0]) == own]
+    return next((t.log_speedup for t in same if t.point.key == theirs.key), None)
 
 
 def best_so_far(trials: Sequence[Trial]) -> list[tuple[int, float]]:

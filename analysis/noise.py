@@ -34,10 +34,18 @@ def block_noise(
 
 
 def _confirmation_noise(blocks: Sequence[Block], objective: str, weights: Weights) -> BlockNoise | None:
-    """Pooled within the finalists: what differs between them is no noise."""
+    """Pooled within the finalists, each against one baseline: what differs between them is no noise."""
     confirmed = [b for b in blocks if b.phase is Phase.CONFIRM]
-    points = {a.point.key: a.point for b in confirmed for a in b.candidates}
-    found = [_log_speedups(confirmed, point, objective, weights) for point in points.values()]
+    pairs = {(b.compared_with.key, a.point.key): (b, a) for b in confirmed for a in b.candidates}
+    found = [
+        _log_speedups(
+            [b for b in confirmed if b.compared_with.key == of.compared_with.key],
+            arm.point,
+            objective,
+            weights,
+        )
+        for of, arm in pairs.values()
+    ]
     repeated = [logs for logs in found if len(logs) > 1]
     degrees = sum(len(logs) - 1 for logs in repeated)
     if not degrees:

@@ -9,17 +9,19 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 
-from analysis import findings, hardware, noise, output_tables, sides, tables, words
+from analysis import findings, hardware, noise, output_tables, searched, sides, tables, words
 from analysis.answer import answer
 from analysis.noise import BlockNoise
 from analysis.page import page
 from analysis.report_input import ReportInput
+from analysis.shrinkage import expected, of_trials
 from analysis.text_page import text_page
 from results.records import Block, Effect, Trial, Verdict
 
 __all__ = ["ReportInput", "as_json", "csv", "html", "markdown"]
 
 SCHEMA = 1  # of the JSON document
+_NOT_IN_CSV = ("label", "knobs", "by_cell", "interval", "blocks", "anchors")  # or in other columns
 
 
 def html(report: ReportInput) -> str:
@@ -50,6 +52,7 @@ def csv(report: ReportInput) -> str:
         "speedup",
         "low",
         "high",
+        "expected",
         "blocks",
         "acceptance_length",
         "asked_for",
@@ -72,7 +75,7 @@ def _written(columns: Sequence[str], rows: Sequence[Mapping[str, object]]) -> st
 
 def _csv_row(report: ReportInput, trial: Trial, known: BlockNoise | None) -> dict[str, object]:
     said = _trial(report, trial, known)
-    names = {k: v for k, v in said.items() if k not in ("label", "knobs", "by_cell", "interval", "blocks")}
+    names = {k: v for k, v in said.items() if k not in _NOT_IN_CSV}
     interval = noise.trial_effect(trial, known)
     return {
         **{k: "" if v is None else v for k, v in names.items()},
@@ -103,6 +106,7 @@ def as_json(report: ReportInput) -> str:
         "verdicts": [_verdict(report, v) for v in report.verdicts],
         "trials": [_trial(report, t, known) for t in report.trials],
         "trial_intervals": noise.search_intervals(known),
+        "trials_compared": searched.how_compared(report),
         "invalid_blocks": [_invalid(b) for b in report.blocks if b.invalid is not None],
         "missing": findings.missing(report),
         "phases_s": dict(report.phases_s),
@@ -142,6 +146,7 @@ def _verdict(report: ReportInput, verdict: Verdict) -> dict[str, object]:
         "knobs": dict(verdict.point.knobs),
         "confirmed": _effect(verdict.effect),
         "search_estimate": words.factor(findings.search_estimate(report, verdict.point)),
+        "expected": words.factor(searched.expected_of(report, verdict.point, searched.shrinkage_of(report))),
         "by_class": {name: _effect(effect) for name, effect in verdict.by_class.items()},
         "cells": list(verdict.cells),
         "identical_share": verdict.identical_share,
@@ -173,6 +178,8 @@ def _trial(report: ReportInput, trial: Trial, known: BlockNoise | None) -> dict[
         "state": trial.state.value,
         "speedup": words.factor(trial.log_speedup),
         "interval": _effect(noise.trial_effect(trial, known)),
+        "expected": words.factor(expected(trial, of_trials(report.trials, known))),
+        "anchors": list(trial.anchors),
         "by_cell": {name: words.factor(value) for name, value in trial.by_cell.items()},
         "blocks": list(trial.blocks),
         "acceptance_length": findings.pooled_acceptance(trial.launched, report.blocks).length,

@@ -2,7 +2,17 @@
 
 from collections.abc import Mapping, Sequence
 
-from analysis import cost_section, failures, hardware, reproduce, sides, tables, timeline_figure, words
+from analysis import (
+    cost_section,
+    failures,
+    hardware,
+    reproduce,
+    searched,
+    sides,
+    tables,
+    timeline_figure,
+    words,
+)
 from analysis.failures import Case
 from analysis.markup import block, command, figure, folded, pair, paragraph, section, table, text
 from analysis.plots import Figure
@@ -37,6 +47,7 @@ def search(report: ReportInput, drawn: Figures) -> str:
         "search",
         "The search",
         pair(drawn.get("convergence"), drawn.get("ranking")),
+        paragraph(said, "note") if (said := searched.how_compared(report)) else "",
         paragraph(ties) if (ties := cost_section.ties_line(report)) else "",
         beside(knobs, *cautions) if knobs is not None else "",
     )

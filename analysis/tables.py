@@ -3,9 +3,10 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from analysis import findings, noise, words
+from analysis import findings, noise, searched, words
 from analysis.report_input import ReportInput
 from analysis.settings import changed
+from analysis.shrinkage import Shrinkage, expected
 from results.records import ArmRun, Effect, KnobValue, Quantiles, Trial, Verdict
 
 _QUANTILES = ("p50", "p95", "p99")
@@ -35,14 +36,15 @@ class Table:
 def finalists(report: ReportInput) -> Table:
     if report.comparison is not None:
         return _verdict_on_b(report)
-    rows = [_finalist_row(report, v) for v in _fastest_first(report.verdicts)]
+    shrunken = searched.shrinkage_of(report)
+    rows = [_finalist_row(report, v, shrunken) for v in _fastest_first(report.verdicts)]
     return Table(
         "finalists",
         "Confirmed against searched",
-        ("Configuration", "Answer", "Confirmed", "Search estimate", "Blocks", "Why"),
+        ("Configuration", "Answer", "Confirmed", "Search estimate", "Expected", "Blocks", "Why"),
         tuple(rows),
         frozenset({"Blocks"}),
-        _bar_note(report),
+        " ".join(filter(None, (searched.finalists_note(report), _bar_note(report)))),
     )
 
 
@@ -68,12 +70,13 @@ def _fastest_first(verdicts: Sequence[Verdict]) -> list[Verdict]:
     return sorted(verdicts, key=lambda v: v.effect.log_ratio if v.effect else float("-inf"), reverse=True)
 
 
-def _finalist_row(report: ReportInput, verdict: Verdict) -> tuple[Entry, ...]:
+def _finalist_row(report: ReportInput, verdict: Verdict, shrunken: Shrinkage | None) -> tuple[Entry, ...]:
     return (
         Entry(verdict.point.label, code=True),
         Entry(verdict.kind.value),
         effect_entry(verdict.effect),
         Entry(words.times(findings.search_estimate(report, verdict.point))),
+        Entry(words.times(searched.expected_of(report, verdict.point, shrunken))),
         number(verdict.effect.blocks if verdict.effect else None),
         Entry(" ".join((verdict.why, *verdict.warnings))),
     )
@@ -134,14 +137,24 @@ def _output_row(label: str, share: float | None, control: float | None) -> tuple
 def trials(report: ReportInput) -> Table:
     ranked = sorted(report.trials, key=lambda t: (-_rank(t), t.number))
     known = noise.block_noise(report.blocks, report.objective, report.weights)
+    shrunken = searched.shrinkage_of(report)
     return Table(
         "trials",
         "All trials",
-        ("Trial", "Configuration", "Speed-up", "Acceptance length", "State", "Proposed by", "Blocks"),
-        tuple(_trial_row(report, t, noise.trial_effect(t, known)) for t in ranked),
-        frozenset({"Trial", "Acceptance length", "Blocks"}),
+        (
+            "Trial",
+            "Configuration",
+            "Speed-up",
+            "Expected",
+            "Acceptance length",
+            "State",
+            "Proposed by",
+            "Blocks",
+        ),
+        tuple(_trial_row(report, t, noise.trial_effect(t, known), expected(t, shrunken)) for t in ranked),
+        frozenset({"Trial", "Expected", "Acceptance length", "Blocks"}),
         f"Search estimates of one Block each, fastest first, {noise.search_intervals(known)}. "
-        f"{_bar_note(report)}",
+        f"{searched.how_compared(report)} {_bar_note(report)}",
     )
 
 
@@ -149,7 +162,10 @@ def _rank(trial: Trial) -> float:
     return float("-inf") if trial.log_speedup is None or trial.failure else trial.log_speedup
 
 
-def _trial_row(report: ReportInput, trial: Trial, effect: Effect | None) -> tuple[Entry, ...]:
+def _trial_row(
+    report: ReportInput, trial: Trial, effect: Effect | None, confirmed: float | None
+) -> tuple[Entry, ...]:
+    """`confirmed`: the log speed-up to expect of its confirmation."""
     length = findings.pooled_acceptance(trial.launched, report.blocks).length
     no_number = trial.failure is not None or words.factor(trial.log_speedup) is None
     speedup = effect_entry(effect) if effect is not None else _factor(trial.log_speedup)
@@ -157,6 +173,7 @@ def _trial_row(report: ReportInput, trial: Trial, effect: Effect | None) -> tupl
         number(trial.number),
         Entry(trial.label, code=True),
         Entry("no number") if no_number else speedup,
+        Entry("" if confirmed is None else words.times(confirmed), words.factor(confirmed)),
         Entry("" if length is None else f"{length:.2f}", length),
         Entry(findings.reason_of(trial) if no_number else words.STATES[trial.state]),
         Entry(trial.source),

@@ -12,13 +12,14 @@ from analysis import sides
 from analysis.accuracy import in_words
 from analysis.answer import Answer, Tone, answer, command_title
 from analysis.cost_section import prediction_line
-from analysis.findings import best_verdict, failed, missing, reason_of, search_estimate
+from analysis.findings import best_verdict, confirmed_against, failed, missing, reason_of, search_estimate
 from analysis.hardware import in_short
 from analysis.profile_findings import cautions, latest
 from analysis.profile_findings import headline as profile_headline
 from analysis.profile_findings import in_short as profile_in_short
 from analysis.profile_section import profile_tables
 from analysis.report_input import ReportInput
+from analysis.searched import how_compared
 from analysis.tables import Table as Content
 from analysis.words import clean, count, one_line, percent, signs, times, times_with_interval
 from results.profile import Profile
@@ -143,12 +144,20 @@ def _facts(report: ReportInput, best: Verdict | None) -> "list[tuple[str, Text]]
     if report.comparison is not None:
         lines = [_text(f"- {sentence}") for sentence in missing(report)]
         return [*facts, *(("" if i else "Not checked", line) for i, line in enumerate(lines))]
+    facts += [(name, _text(said)) for name, said in _unusual(report)]
     invalid = [v for v in report.verdicts if v.kind is VerdictKind.INVALID]
     if best is not None and (short := in_short(report)):
         facts.append(("Hardware", _text(short)))
     if best is not None and (line := prediction_line(report)):
         facts.append(("Cost model", _text(line)))
     return [*facts, *(("Invalid", _text(f"{v.point.label}: {one_line(v.why)}", _CAUTION)) for v in invalid)]
+
+
+def _unusual(report: ReportInput) -> list[tuple[str, str]]:
+    """A baseline with settings of its own; a search that did not have it in every Block."""
+    theirs = confirmed_against(report)
+    found = [("Baseline", theirs.label)] if theirs is not None and theirs != BASELINE else []
+    return [*found, *([("Search", how_compared(report))] if any(t.anchors for t in report.trials) else [])]
 
 
 def _facts_of(verdict: Verdict, report: ReportInput) -> "list[tuple[str, Text]]":

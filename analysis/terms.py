@@ -22,6 +22,10 @@ _DEFINITIONS = {
         "enough to pay for every planned look at the data. Search estimate: one Block each, so at the 95 % "
         "level from the noise that other Blocks show; the luck of the best of many is not in it."
     ),
+    "Expected": (
+        "What a confirmation can be expected to show: the search estimate moved towards the mean of all, the "
+        "more the larger the noise of one Block is beside the spread between the trials (empirical Bayes)."
+    ),
     "Search estimate": (
         "The speed-up seen while searching. The best of many is partly the luckiest of many (the winner's "
         "curse), so this number is optimistic for whatever ranks first."
@@ -88,7 +92,16 @@ _DEFINITIONS = {
 
 
 _OF_SEARCHES = frozenset(
-    {"Baseline", "Search estimate", "Confirmed", "Stopped early", "Failed", "Asked for", "Effect of a knob"}
+    {
+        "Baseline",
+        "Search estimate",
+        "Expected",
+        "Confirmed",
+        "Stopped early",
+        "Failed",
+        "Asked for",
+        "Effect of a knob",
+    }
 )
 _OF_COMPARISONS = {
     "A and B": (

@@ -50,13 +50,14 @@ def _say(what: str, right: Sequence[bool], *, least: float) -> None:
 
 
 def _search(landscape: Landscape, seed: int, budget: int) -> list[Trial]:
-    rng, trials = random.Random(seed), list[Trial]()
+    rng, trials, blocks = random.Random(seed), list[Trial](), list[Block]()
     with tempfile.TemporaryDirectory() as folder:
-        search = Search(landscape.space, trials=budget, seed=seed, journal=Path(folder) / "study.log")
+        journal = Path(folder) / "study.log"
+        search = Search(landscape.space, trials=budget, seed=seed, journal=journal, blocks=blocks)
         while (asked := search.ask()) is not None:
-            block = landscape.block(len(trials) + 1, asked[0], rng)
-            trials.append(landscape.trial(len(trials) + 1, *asked, block))
-            search.tell(trials[-1], block)
+            blocks.append(landscape.block(len(trials) + 1, asked[0], rng))
+            trials.append(landscape.trial(len(trials) + 1, *asked, blocks[-1]))
+            search.tell(trials[-1])
     return trials
 
 

@@ -21,7 +21,7 @@ import optuna
 
 from bench.landscapes import own, published
 from bench.replay import Landscape, grid
-from results.records import Point, Trial
+from results.records import Block, Point, Trial
 from sweeps.study import Search
 
 WITHIN = math.log(0.98)
@@ -96,8 +96,10 @@ def our_search(landscape: Landscape, seed: int) -> list[Trial]:
     """Trials until a finalist is good enough."""
     rng = random.Random(f"{landscape.name} {seed}")
     with tempfile.TemporaryDirectory() as folder:
+        blocks: list[Block] = []
+        journal = Path(folder) / "study.log"
         search = Search(
-            landscape.space, trials=len(landscape.points), seed=seed, journal=Path(folder) / "study.log"
+            landscape.space, trials=len(landscape.points), seed=seed, journal=journal, blocks=blocks
         )
         seen: list[tuple[float, float]] = []
         trials: list[Trial] = []
@@ -105,7 +107,8 @@ def our_search(landscape: Landscape, seed: int) -> list[Trial]:
             point, source = asked
             block = landscape.block(len(seen) + 1, point, rng)
             trial = landscape.trial(len(seen) + 1, point, source, block)
-            search.tell(trial, block)
+            blocks.append(block)
+            search.tell(trial)
             trials.append(trial)
             assert trial.log_speedup is not None
             seen.append((trial.log_speedup, landscape.truth[point.key]))

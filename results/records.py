@@ -503,6 +503,7 @@ class Trial:
     limits: Mapping[str, float] = field(default_factory=dict)  # name -> log(value / limit); > 0 = broken
     asked: Point | None = None  # what was asked for, if the server rewrote it into `point`
     lossy: str = ""  # see ArmRun.lossy; such a Trial is never the best
+    anchors: tuple[int, ...] = ()  # Blocks whose baseline it was compared with; () = its own Block's
     schema: int = SCHEMA
 
     @property

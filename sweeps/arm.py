@@ -4,6 +4,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
+from itertools import cycle, islice
 
 from analysis.acceptance import from_counters, reconcile
 from analysis.gpu import spin
@@ -14,6 +15,7 @@ from analysis.summary import (
     summarise,
     total_output_tokens,
 )
+from analysis.warmth import still_changing
 from launchers.engines import launch_of, shown_command, traced
 from launchers.engines.engine import ReadBack, Recount, SlotDrafts, Tracer
 from launchers.gpu import GpuWindow
@@ -81,6 +83,7 @@ class Arm:
     back: ReadBack = field(default_factory=lambda: ReadBack(None, None, {}))
     lossy: str = ""
     shape: DraftShape | None = None
+    restless: str = ""  # what of the GPUs was not flat when it was measured
     variables: Variables | None = None
     environment: Mapping[str, str] = field(default_factory=dict)  # of the running server, as far as known
     turns: dict[Cell, list[Turn]] = field(default_factory=dict)
@@ -304,18 +307,41 @@ def _question(prompt: Prompt) -> Mapping[str, object]:
 
 
 def _warm_up(setup: Setup, endpoint: Endpoint, arm: Arm) -> None:
-    """One pass over the shapes of the prompts, discarded; then the prefix cache is forgotten."""
+    """Passes over the shapes of prompts and batches, discarded; then the prefix cache is forgotten."""
     began = time.monotonic()
-    tokens = min(WARM_UP_TOKENS, setup.sweep.workload.max_tokens)
-    jobs = [setup.job(prompt, tokens) for prompt in setup.warm_up]
-    stall_timeout_s = setup.sweep.patience.stall_timeout_s
-    with _gpus(setup, arm, endpoint, "warm-up") as gpus:
-        result = drive(setup.target(endpoint), jobs, Closed(1), stall_timeout_s=stall_timeout_s)
-    _raise_if_dead(setup, endpoint, result, gpus)
+    seen = _pass(setup, endpoint, arm, 1)
+    most = max((w.pace.concurrency or 1 for of_phase in setup.windows.values() for w in of_phase), default=1)
+    if most > 1:
+        seen += _pass(setup, endpoint, arm, most)
+    arm.restless = _until_flat(setup, endpoint, arm, most, seen, began)
     if ignored := setup.engine.refused_sampling(_log(endpoint), setup.sampling):
         raise MeasurementInvalid(Reason.SAMPLING_UNSUPPORTED, ignored)
     setup.engine.reset_cache(endpoint)
     arm.warm_up_s = time.monotonic() - began
+
+
+def _pass(setup: Setup, endpoint: Endpoint, arm: Arm, concurrency: int) -> list[GpuSample]:
+    """One warm-up prompt for each stream, and each at least once. What the server's GPUs did meanwhile."""
+    tokens = min(WARM_UP_TOKENS, setup.sweep.workload.max_tokens)
+    count = max(concurrency, len(setup.warm_up))
+    jobs = [setup.job(prompt, tokens) for prompt in islice(cycle(setup.warm_up), count)]
+    stall_timeout_s = setup.sweep.patience.stall_timeout_s
+    with _gpus(setup, arm, endpoint, "warm-up") as gpus:
+        result = drive(setup.target(endpoint), jobs, Closed(concurrency), stall_timeout_s=stall_timeout_s)
+    _raise_if_dead(setup, endpoint, result, gpus)
+    return gpus.samples
+
+
+def _until_flat(
+    setup: Setup, endpoint: Endpoint, arm: Arm, concurrency: int, seen: list[GpuSample], began: float
+) -> str:
+    """On a GPU more passes, until its clock and temperature are flat; "" or what still changed at the end."""
+    limit_s = setup.sweep.patience.warm_up_s
+    while limit_s and seen and (changing := still_changing(seen)):
+        if time.monotonic() - began > limit_s:
+            return f"the GPUs were not flat after {limit_s:g} s of warm-up: {changing}"
+        seen += _pass(setup, endpoint, arm, concurrency)
+    return ""
 
 
 def _gpus(setup: Setup, arm: Arm, endpoint: Endpoint, cell: str) -> GpuWindow:

@@ -10,6 +10,7 @@ from typing import Protocol
 from analysis.acceptance import SlotCounts
 from analysis.accuracy import scores
 from analysis.block import ENERGY, Rules, arm_failure, disturbance, judge
+from analysis.gpu import different_limits
 from analysis.output import compare_outputs
 from analysis.parity import workload_warnings
 from launchers.engines.engine import SlotDrafts
@@ -32,7 +33,10 @@ class BlockRunner(Protocol):
     Raises MeasurementInvalid when Blocks stay unusable.
     """
 
-    def __call__(self, points: Sequence[Point], phase: Phase, baseline: Point = BASELINE) -> Block: ...
+    def __call__(
+        self, points: Sequence[Point], phase: Phase, baseline: Point = BASELINE, *, alone: bool = False
+    ) -> Block:
+        """`alone`: without the Baseline, which was measured shortly before (see sweeps.anchors)."""
 
 
 class Blocks:
@@ -72,10 +76,12 @@ class Blocks:
             thinking={"off": False, "on": True}.get(sweep.workload.thinking),
         )
 
-    def __call__(self, points: Sequence[Point], phase: Phase, baseline: Point = BASELINE) -> Block:
+    def __call__(
+        self, points: Sequence[Point], phase: Phase, baseline: Point = BASELINE, *, alone: bool = False
+    ) -> Block:
         """Raises MeasurementInvalid if the Baseline or the machine cannot give a usable Block."""
         for _ in range(self._setup.sweep.patience.reruns + 1):
-            block = self._run(points, phase, baseline)
+            block = self._run(points, phase, baseline, alone=alone)
             self._setup.folder.add_block(block)
             self._done.append(block)
             if block.invalid is None:
@@ -103,11 +109,11 @@ class Blocks:
             evidence = f"{self._given_up} Blocks in a row stayed unusable, the last one: {invalid.evidence}"
             raise MeasurementInvalid(invalid.reason, evidence)
 
-    def _run(self, points: Sequence[Point], phase: Phase, baseline: Point) -> Block:
+    def _run(self, points: Sequence[Point], phase: Phase, baseline: Point, *, alone: bool) -> Block:
         number, self._next = self._next, self._next + 1
         started_at = time.time()
         chance = random.Random(f"{self._setup.sweep.seed}:{number}")
-        order = [baseline, *points]
+        order = [*points] if alone else [baseline, *points]
         chance.shuffle(order)
         names = {point.key: f"block{number:04d}-{i}-{point.method}" for i, point in enumerate(order)}
         self._now.block(number, phase, order)
@@ -218,8 +224,11 @@ class Blocks:
             arms=tuple(runs.values()),
             outputs={a.point.key: compare_outputs(reference.texts, a.texts) for a in candidates if reference},
             control=compare_outputs(earlier.texts, baseline.texts) if earlier and baseline else None,
-            invalid=self._judge([*runs.values()], requests, compared_with),
-            warnings=workload_warnings([r for sent in requests.values() for r in sent]),
+            invalid=self._judge([*runs.values()], requests, compared_with, reference),
+            warnings=(
+                *workload_warnings([r for sent in requests.values() for r in sent]),
+                *dict.fromkeys(arm.restless for arm in arms if arm.restless),
+            ),
             compared_with=compared_with,
         )
 
@@ -240,11 +249,16 @@ class Blocks:
         return arm_failure(run, requests, self._rules, baseline=baseline, reference=reference, slots=counts)
 
     def _judge(
-        self, runs: Sequence[ArmRun], requests: Mapping[str, Sequence[Request]], compared_with: Point
+        self,
+        runs: Sequence[ArmRun],
+        requests: Mapping[str, Sequence[Request]],
+        compared_with: Point,
+        reference: Arm | None,
     ) -> Failure | None:
-        if all(run.point != compared_with for run in runs):  # ended early, see `_adjacent`
-            return disturbance(runs[0], self._rules)
         lost = next((r.failure for r in runs if r.failure and r.failure.reason in SPOILING), None)
+        if all(run.point != compared_with for run in runs):  # measured alone, or ended early
+            before = [reference.record()] if reference is not None else []
+            return lost or disturbance(runs[0], self._rules) or different_limits([*before, *runs])
         return lost or judge(runs, requests, self._rules, compared_with)
 
 

@@ -47,6 +47,11 @@ def finalists_of(folder: RunFolder, trials: Sequence[Trial], sweep: Sweep) -> li
     return [*points.values()]
 
 
+def confirmation(blocks: Sequence[Block], baseline: Point) -> list[Block]:
+    """The confirmation Blocks against this Baseline: those against a weaker one answer another question."""
+    return [b for b in blocks if b.phase is Phase.CONFIRM and b.compared_with.key == baseline.key]
+
+
 def confirm(
     run_block: Callable[[Sequence[Point], Phase], Block],
     finalists: Sequence[Point],

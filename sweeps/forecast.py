@@ -1,5 +1,6 @@
 """What a sweep would do, said before anything is started."""
 
+import math
 import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,6 +12,7 @@ from launchers.engines import is_container, launch_of, shown_command
 from launchers.gpu_choice import Shown, server_environment, visible_gpus
 from launchers.nvml import driver
 from results.records import BASELINE, Phase, Point
+from sweeps.anchors import AUTO_TRIALS
 from sweeps.prepare import Plan
 from sweeps.space import baseline_space, iter_start_points
 
@@ -92,7 +94,7 @@ def sweep_time(plan: Plan) -> str:
     trials = min(plan.sweep.budget.trials, len(plan.space.points)) + _baseline_trials(plan)
     arm_s, start_s = _arm_s(plan), plan.engine.usual_start_s
     arms = confirm.finalists + 1
-    search_s = 2 * arm_s * trials
+    search_s = arm_s * _launches(plan, trials)
     first_s, last_s = (search_s + arm_s * arms * looks for looks in (confirm.looks[0], confirm.looks[-1]))
     span = " to ".join(dict.fromkeys((_minutes(first_s), _minutes(last_s)))) + f" in all{_limit(plan)}"
     return (
@@ -100,6 +102,15 @@ def sweep_time(plan: Plan) -> str:
         f" if a start takes {start_s:g} s and one stream gives {ASSUMED_TOKENS_PER_S:g} tokens/s."
         f"{_gpu_hours([plan], first_s, last_s)}"
     )
+
+
+def _launches(plan: Plan, trials: int) -> int:
+    """Launches of a search: the Baseline beside every Point, or once in a few where its start is dear."""
+    every, start_s = plan.sweep.budget.baseline_every, plan.engine.usual_start_s
+    if every == "auto":
+        is_dear = plan.sweep.pairing == "adjacent" and start_s > _arm_s(plan) - start_s
+        every = AUTO_TRIALS if is_dear else 1
+    return 2 * trials if every == 1 else trials + math.ceil(trials / every) + 1
 
 
 def comparison_time(plans: Sequence[Plan]) -> str:

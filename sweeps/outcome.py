@@ -13,7 +13,7 @@ from results.profile import Profile
 from results.records import BASELINE, Block, Phase, Point, Trial, Verdict, VerdictKind
 from results.secrets import HIDDEN
 from results.store import RunFolder
-from sweeps.confirm import finalists_of, open_points, rules_of
+from sweeps.confirm import confirmation, finalists_of, open_points, rules_of
 from sweeps.export.server import recorded
 from sweeps.loads import found_loads
 from sweeps.study import best_of
@@ -51,6 +51,7 @@ def read_run(folder: RunFolder) -> tuple[ReportInput, int]:
         return _read_comparison(folder, sweep, blocks, compared)
     points = finalists_of(folder, trials, sweep)
     confirmed = [b for b in blocks if b.phase is Phase.CONFIRM and b.invalid is None]
+    confirmed = confirmation(confirmed, confirmed[-1].compared_with) if confirmed else []
     verdicts = conclude(confirmed, points, **rules_of(sweep)) if confirmed else []
     found = answer(verdicts) if verdicts else _unconfirmed(trials)
     sessions = folder.read_json("sessions.json").get("sessions", [])
@@ -160,8 +161,9 @@ def _sentence_of(
 
 def _unconfirmed(trials: Sequence[Trial]) -> Answer:
     """The answer before any confirmation Block."""
-    measured = [t for t in trials[1:] if t.log_speedup is not None]
-    best = best_of(trials)
+    tried = [t for t in trials if not t.point.is_baseline]
+    measured = [t for t in tried if t.log_speedup is not None]
+    best = best_of(tried)
     if best is not None and best.log_speedup is not None:
         sentence = (
             f"Not confirmed yet. Best in the search: {best.point.label},"
@@ -171,7 +173,7 @@ def _unconfirmed(trials: Sequence[Trial]) -> Answer:
     if any(t.limits for t in measured):
         sentence = "No configuration keeps the limits, so none beats the baseline within them."
         return Answer(AnswerKind.NONE_BETTER, None, None, sentence, (), "")
-    if measured or not trials[1:]:
+    if measured or not tried:
         sentence = "Not confirmed yet." if measured else "Nothing has been measured yet."
         return Answer(AnswerKind.UNDECIDED, None, None, sentence, (), "")
     return Answer(AnswerKind.INVALID, None, None, "Nothing could be measured.", (), "")

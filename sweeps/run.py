@@ -1,6 +1,5 @@
 """A whole sweep: open the run folder, search, confirm. Started again, it goes on where it ended."""
 
-import itertools
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -9,20 +8,23 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Protocol
 
+from analysis import words
 from launchers.leftovers import reap
 from results.errors import UsageError
 from results.reasons import MACHINE_FAULTS
-from results.records import BASELINE, Block, Phase, Point
+from results.records import BASELINE, Block, Phase, Point, Trial
 from results.store import RunFolder
+from sweeps.anchors import Measured, SearchBlocks, unrecorded
 from sweeps.block import BlockRunner, Blocks
-from sweeps.confirm import confirm, finalists_of, rules_of
+from sweeps.confirm import confirm, confirmation, finalists_of, rules_of
 from sweeps.estimate import usual_block_s
 from sweeps.now import Stage, write_stage
 from sweeps.observer import Observer
 from sweeps.prepare import Plan
 from sweeps.session import ENDED_FILE, session, sessions_of, spent_s
 from sweeps.space import Space, baseline_space
-from sweeps.study import Search, best_of
+from sweeps.strongest import FINALIST, settings_of, strongest
+from sweeps.study import Search
 from sweeps.sweep import Sweep, parse_sweep
 from sweeps.trial import BASELINE_TRIAL, trial_of
 
@@ -80,7 +82,7 @@ def _run(plan: Plan, folder: RunFolder, observer: Observer, stopped: GoOn) -> No
         return not stopped() and clock.may_confirm()
 
     run_block = Blocks(plan.setup(folder), blocks, observer.arm, again=may_go_on)
-    run = Run(plan.space, plan.sweep, folder, run_block, observer)
+    run = Run(plan.space, plan.sweep, folder, run_block, blocks, observer)
     folder.write_json("notes.json", {"notes": plan.notes})
     for note in plan.notes:
         observer.note(note)
@@ -88,22 +90,29 @@ def _run(plan: Plan, folder: RunFolder, observer: Observer, stopped: GoOn) -> No
     def may_search() -> bool:
         return not stopped() and clock.may_search()
 
+    run.take_up()
     baseline = run.tune_baseline(may_search)
     run.search(baseline, may_search)
-    run.confirm(baseline, may_go_on)
+    run.confirm(run.strongest_baseline(baseline, may_go_on), may_go_on)
     if not stopped():
         end(folder, len(folder.trials()), clock)
 
 
 @dataclass(frozen=True)
 class Run:
-    """The three stages of a sweep. What each finds out is in the folder, and a later start goes on there."""
+    """The stages of a sweep. What each finds out is in the folder, and a later start goes on there."""
 
     space: Space
     sweep: Sweep
     folder: RunFolder
     run_block: BlockRunner
+    blocks: Sequence[Block]  # of every start; `run_block` adds to it
     observer: Observer
+
+    def take_up(self) -> None:
+        """Record what an earlier start measured and could not record any more."""
+        for measured in unrecorded(self.blocks, self.folder.trials()):
+            self._record(measured)
 
     def tune_baseline(self, go_on: GoOn) -> Point:
         """The best settings of a server without speculation, among those both arms may have."""
@@ -114,9 +123,7 @@ class Run:
         if without is None:
             return BASELINE
         self._measure(without, self.sweep.budget.for_baseline, go_on)
-        best = best_of([t for t in self.folder.trials() if t.point.is_baseline])
-        gained = best is not None and (best.log_speedup or 0.0) > math.log1p(self.sweep.confirm.same_margin)
-        baseline = best.point if best is not None and gained else BASELINE
+        baseline = self._strongest(BASELINE)
         if go_on():  # else there may be more to try at the next start
             self.folder.write_json("baseline.json", {"method": baseline.method, "knobs": baseline.knobs})
             self.observer.note(f"the baseline of this sweep: {baseline.label}")
@@ -126,20 +133,36 @@ class Run:
         """Measure Points until the budget is used up or `go_on` says no."""
         self._measure(self.space, self.sweep.budget.trials, go_on, baseline)
 
+    def strongest_baseline(self, baseline: Point, go_on: GoOn) -> Point:
+        """The Baseline of the confirmation: the settings of a finalist may be better without speculation."""
+        trials = self.folder.trials()
+        for point in settings_of(finalists_of(self.folder, trials, self.sweep), self.space, trials):
+            if go_on():
+                block = self.run_block([point], Phase.SEARCH, baseline)
+                self.observer.trial(self._record(Measured(block, point, FINALIST)), None)
+        best = self._strongest(baseline)
+        if best != baseline:
+            self.observer.note(f"a better baseline, which the finalists are confirmed against: {best.label}")
+        return best
+
+    def _strongest(self, baseline: Point) -> Point:
+        margin = math.log1p(self.sweep.confirm.same_margin)
+        return strongest(baseline, self.folder.trials(), self.blocks, margin)
+
     def confirm(self, baseline: Point, go_on: GoOn) -> None:
         """Confirm the finalists of the search, if anything could be measured."""
         points = finalists_of(self.folder, self.folder.trials(), self.sweep)
         if not points or not go_on():
             return
-        self.folder.write_json("finalists.json", {"points": points})
-        past = [b for b in self.folder.blocks() if b.phase is Phase.CONFIRM]
+        self.folder.write_json("finalists.json", {"points": points, "baseline": baseline})
+        past = confirmation(self.blocks, baseline)
         self._begin(Stage.CONFIRM, len(past), self.sweep.confirm.looks[-1])
         run_block = partial(self.run_block, baseline=baseline)
         rules, look = rules_of(self.sweep), self.observer.look
         confirm(run_block, points, past, rules, go_on=go_on, on_block=look)
 
     def _measure(self, space: Space, budget: int, go_on: GoOn, baseline: Point = BASELINE) -> None:
-        """One Block for each Point that the Search asks for."""
+        """Measure every Point that the Search asks for, once."""
         trials = self.folder.trials()
         if not trials:
             self.folder.add_trial(BASELINE_TRIAL)
@@ -159,30 +182,56 @@ class Run:
             objective=self.sweep.objective,
             weights=self.sweep.weights.to_record(),
             past=past,
-            blocks=self.folder.blocks(),
+            blocks=self.blocks,
         )
         stage = Stage.BASELINE if space.is_baseline else Stage.SEARCH
         self._begin(stage, len(past) - 1, min(budget, len(space.points)))
-        numbers = itertools.count(len(trials))
-        while asker.remaining and go_on() and (asked := asker.ask()) is not None:
-            point, source = asked
-            block = self.run_block([point], Phase.SEARCH, baseline)
-            trial = trial_of(
-                block,
-                next(numbers),
-                point,
-                source,
-                objective=self.sweep.objective,
-                limits=self.sweep.limits,
-                weights=self.sweep.weights.to_record(),
-            )
-            self.folder.add_trial(trial)
-            asker.tell(trial, block)
+        blocks = SearchBlocks(
+            self.run_block,
+            self.sweep,
+            baseline,
+            self.blocks,
+            go_on=go_on,
+            note=self.observer.note,
+        )
+        for measured in _each(asker, blocks, go_on):
+            trial = self._record(measured)
+            asker.tell(trial)
             self.observer.trial(trial, asker.best)
+        self._note_unfit(asker.unfit)
+
+    def _note_unfit(self, points: int) -> None:
+        if not points:
+            return
+        note = f"{words.count(points, 'Point')} not launched: one that needs no more ran out of memory"
+        notes = self.folder.read_json("notes.json").get("notes", [])
+        self.folder.write_json("notes.json", {"notes": [*notes, note]})
+        self.observer.note(note)
+
+    def _record(self, measured: Measured) -> Trial:
+        trial = trial_of(
+            measured.block,
+            len(self.folder.trials()),
+            measured.point,
+            measured.source,
+            objective=self.sweep.objective,
+            limits=self.sweep.limits,
+            weights=self.sweep.weights.to_record(),
+            anchors=measured.anchors,
+        )
+        self.folder.add_trial(trial)
+        return trial
 
     def _begin(self, stage: Stage, done: int, total: int) -> None:
         write_stage(self.folder, stage, done, total)
         self.observer.begin(Phase.CONFIRM if stage is Stage.CONFIRM else Phase.SEARCH, done, total)
+
+
+def _each(asker: Search, blocks: SearchBlocks, go_on: GoOn) -> Iterator[Measured]:
+    """Every Point that is asked for, as soon as there is something to compare it with."""
+    while asker.remaining and go_on() and (asked := asker.ask()) is not None:
+        yield from blocks.measure(*asked)
+    yield from blocks.close()
 
 
 def claim(folder: RunFolder, claimant: Claimant) -> None:

@@ -32,7 +32,10 @@ START, SAMPLER, NEIGHBOUR = "start", "sampler", "neighbour"
 
 
 class Search:
-    """Ask for a Point, measure it, tell the Trial. Never asks for the same Point twice."""
+    """Ask for a Point, measure it, tell the Trial. Never asks for the same Point twice.
+
+    Several may be asked for before the first of them is told.
+    """
 
     def __init__(
         self,
@@ -46,11 +49,14 @@ class Search:
         past: Sequence[Trial] = (),
         blocks: Sequence[Block] = (),
     ) -> None:
-        """`past` and `blocks`: what an earlier start of this run has measured."""
+        """`past`: Trials of an earlier start. `blocks`: all of the run, with those still to come.
+
+        Whoever measures goes on adding to that list: what was counted in it feeds the cost model.
+        """
         self._space = space
         self._budget = trials
         self._objective, self._weights = objective, weights
-        self._blocks = list(blocks)
+        self._blocks = blocks
         self._study = _new_study(journal, seed)
         self._random = random.Random(seed)
         # Good guesses first, but most of the budget is for what nobody guessed.
@@ -59,7 +65,7 @@ class Search:
         self._trials: list[Trial] = []
         self._out_of_memory: list[Trial] = []
         self._told: dict[str, Trial] = {}  # by the keys of their Points
-        self._asked: tuple[str, optuna.Trial] | None = None
+        self._asked: dict[str, optuna.Trial] = {}  # by Point: not told yet
         for trial in past:
             self.tell(trial)
 
@@ -75,13 +81,14 @@ class Search:
 
     def ask(self) -> tuple[Point, str] | None:
         """The next Point and who proposed it; None when the budget or the Space is used up."""
-        if self.remaining == 0 or not self._unknown():
+        remaining = self.remaining - len(self._asked)
+        if remaining <= 0 or not self._unknown():
             return None
-        start = next((p for p in self._starts if p.key not in self._told and self._fits(p)), None)
+        start = next((p for p in self._starts if not self._is_known(p) and self._fits(p)), None)
         if start is not None:
             return self._take(start), START
         neighbours = self._open_neighbours()
-        if neighbours and self.remaining <= len(neighbours):
+        if neighbours and remaining <= len(neighbours):
             proposal = self._proposal(neighbours)
             return self._take(proposal.point if proposal else neighbours[0]), NEIGHBOUR
         if len(self._trials) % SAMPLER_EVERY != SAMPLER_EVERY - 1:
@@ -90,13 +97,8 @@ class Search:
                 return self._take(proposal.point), proposal.source
         return self._sampled(), SAMPLER
 
-    def tell(self, trial: Trial, block: Block | None = None) -> None:
-        """Record the outcome of the Point last asked for, or of an earlier run's Trial.
-
-        `block` is where it was measured: what was counted in it feeds the cost model.
-        """
-        if block is not None:
-            self._blocks.append(block)
+    def tell(self, trial: Trial) -> None:
+        """Record the outcome of a Point that was asked for, or of an earlier run's Trial."""
         if trial.point == BASELINE:  # known without a Block
             self._told[BASELINE.key] = trial
             return
@@ -105,14 +107,15 @@ class Search:
             self._out_of_memory.append(trial)
         # A Point that the server made of another one is known as well, and need not be launched.
         self._told |= {trial.point.key: trial, trial.launched.key: trial}
-        asked, self._asked = self._asked, None
         if trial.launched.key not in self._space.points:
             return  # measured under a Space that has changed since: known, but not the sampler's
-        if asked is None or asked[0] != trial.launched.key:
+        if trial.launched.key not in self._asked:
             self._take(trial.launched)
-            asked, self._asked = self._asked, None
-        if asked is not None:
-            _tell(self._study, asked[1], trial)
+        _tell(self._study, self._asked.pop(trial.launched.key), trial)
+
+    def _is_known(self, point: Point) -> bool:
+        """Whether its outcome is known, or on its way."""
+        return point.key in self._told or point.key in self._asked
 
     def _proposal(self, points: Sequence[Point]) -> Proposal | None:
         from analysis.costmodel.model import CostModel
@@ -129,11 +132,17 @@ class Search:
         best = self.best
         if best is None or best.point.key not in self._space.points:
             return []
-        return [p for p in self._space.neighbours(best.point) if p.key not in self._told and self._fits(p)]
+        return [p for p in self._space.neighbours(best.point) if not self._is_known(p) and self._fits(p)]
 
     def _unknown(self) -> list[Point]:
         """Points that may still be asked for."""
-        return [p for key, p in self._space.points.items() if key not in self._told and self._fits(p)]
+        return [p for p in self._space.points.values() if not self._is_known(p) and self._fits(p)]
+
+    @property
+    def unfit(self) -> int:
+        """Points that are not tried, since something no larger ran out of memory."""
+        points = self._space.points.values()
+        return sum(not self._is_known(p) and not self._fits(p) for p in points) if self._out_of_memory else 0
 
     def _fits(self, point: Point) -> bool:
         """Whether nothing that ran out of memory was smaller than this Point."""
@@ -145,7 +154,7 @@ class Search:
         trial = self._study.ask()
         self._space.suggest(trial)
         trial.set_user_attr("point", point.label)
-        self._asked = (point.key, trial)
+        self._asked[point.key] = trial
         return point
 
     def _sampled(self) -> Point:
@@ -158,6 +167,8 @@ class Search:
                 self._study.tell(trial, state=_pruned())
             elif (known := self._told.get(point.key)) is not None:
                 _tell(self._study, trial, known)
+            elif point.key in self._asked:  # nothing is known of it yet
+                self._study.tell(trial, state=_failed())
             elif not self._fits(point) or self._looks_doomed(point):  # while there is something better to try
                 trial.set_user_attr("point", point.label)
                 trial.set_user_attr("state", "passed over: what is closest to it failed")
@@ -165,7 +176,7 @@ class Search:
                 self._study.tell(trial, state=_pruned())
             else:
                 trial.set_user_attr("point", point.label)
-                self._asked = (point.key, trial)
+                self._asked[point.key] = trial
                 return point
         return self._take(self._random.choice(self._hopeful() or self._unknown()))
 
@@ -193,6 +204,7 @@ def finalists(trials: Sequence[Trial], count: int, margin: float) -> list[Point]
     If no Point is hopeful, the single best, stopped early or not, so that "nothing beats the baseline" is
     stated with an interval.
     """
+    trials = [t for t in trials if not t.point.is_baseline]  # its own settings are told against another one
     ranked = sorted(_ranked(trials), key=_log_speedup, reverse=True)
     hopeful = [t for t in ranked if _log_speedup(t) > -margin]
     hopeless = sorted((t for t in trials if t.state is TrialState.HOPELESS), key=_log_speedup, reverse=True)
@@ -254,7 +266,6 @@ def _new_study(journal: Path, seed: int) -> "optuna.Study":
 
 
 def _tell(study: "optuna.Study", asked: "optuna.Trial", trial: Trial) -> None:
-    import optuna
 
     for name, told in _attributes(trial).items():
         asked.set_user_attr(name, told)
@@ -264,7 +275,7 @@ def _tell(study: "optuna.Study", asked: "optuna.Trial", trial: Trial) -> None:
         asked.set_constraint("failed", -1.0)
         study.tell(asked, trial.log_speedup)
     elif trial.failure is not None and trial.failure.reason in MACHINE_FAULTS:
-        study.tell(asked, state=optuna.trial.TrialState.FAIL)
+        study.tell(asked, state=_failed())
     else:
         asked.set_constraint("failed", 1.0)
         study.tell(asked, state=_pruned())
@@ -284,3 +295,10 @@ def _pruned() -> "optuna.trial.TrialState":
     import optuna
 
     return optuna.trial.TrialState.PRUNED
+
+
+def _failed() -> "optuna.trial.TrialState":
+    """Invisible to the sampler."""
+    import optuna
+
+    return optuna.trial.TrialState.FAIL

@@ -139,6 +139,12 @@ class Budget(_Model):
         description="settings of `shared` to try without speculation first, on top of `trials`;"
         " by default a quarter of them, so that no straw man is beaten",
     )
+    baseline_every: Annotated[int, Field(ge=1)] | Literal["auto"] = Field(
+        default="auto",
+        description="trials of the search for each launch of the baseline: 1 = it is in every Block; n = a"
+        " trial is compared with the baseline interpolated between two launches; auto = 4 where a start of"
+        " the baseline takes longer than its measurement, else 1",
+    )
     hours: Annotated[float, Field(gt=0)] | None = Field(
         default=None, description="wall time for search and confirmation, kept within one Block"
     )
@@ -170,6 +176,11 @@ class Patience(_Model):
     """How long to wait, in seconds, and when to give up on a Point or a Block."""
 
     start_timeout_s: Annotated[float, Field(gt=0)] = 600.0
+    warm_up_s: Annotated[float, Field(ge=0)] = Field(
+        default=60.0,
+        description="on a GPU a server is warmed up until clock and temperature are flat, for this long at"
+        " most; 0 = one pass over the shapes of the load, as without a GPU",
+    )
     stall_timeout_s: Annotated[float, Field(gt=0)] = Field(
         default=60.0, description="no token on any stream for this long = HANG"
     )
@@ -276,6 +287,12 @@ class Sweep(_Model):
         for name in self.limits:
             if name not in LATENCIES:
                 raise ValueError(f"limits: unknown limit {name!r}{nearest(name, LATENCIES)}")
+        return self
+
+    @model_validator(mode="after")
+    def _together_in_every_block(self) -> "Sweep":
+        if self.pairing == "together" and self.budget.baseline_every not in ("auto", 1):
+            raise ValueError("budget.baseline_every: with `pairing: together` the baseline is in every Block")
         return self
 
     @model_validator(mode="after")

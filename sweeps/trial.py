@@ -1,10 +1,11 @@
 """A Trial: one Point measured against the Baseline in one Block, or its failure with the reason."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from analysis.accuracy import accuracy, in_words, is_worse
+from analysis.anchor import Anchor, measured_at, shares
 from analysis.block import ENERGY, limit_ratios, log_speedup, mean_log_speedup
 from analysis.gpu import energy_gap
 from results.reasons import Reason
@@ -33,10 +34,12 @@ def trial_of(
     objective: str,
     limits: Mapping[str, float],
     weights: Weights = EQUAL_WEIGHTS,
+    anchors: Sequence[Anchor] = (),
 ) -> Trial:
     """What a search Block says about a Point.
 
     `limits` maps a latency such as `ttft_p95_s` to its upper bound; the Trial keeps log(value / bound).
+    A Block without the Baseline is compared with its `anchors`: the one before it, and the one after it.
     """
     trial = Trial(
         number=number,
@@ -48,7 +51,7 @@ def trial_of(
         blocks=(block.number,),
         failure=block.invalid,
     )
-    arm, baseline = block.arm(point), block.baseline
+    arm = block.arm(point)
     if block.invalid is not None or arm is None:
         return trial
     trial = replace(trial, lossy=arm.lossy)
@@ -58,24 +61,47 @@ def trial_of(
         return replace(trial, failure=arm.failure)
     if arm.stopped_at_ratio is not None:
         return replace(trial, state=TrialState.HOPELESS, log_speedup=math.log(arm.stopped_at_ratio))
-    if baseline is None:
+    references = _references(block, arm, anchors)
+    if not references:
         return trial
-    answered = accuracy([(baseline, arm)])
+    answered = accuracy([(baseline, arm) for _, baseline in references])
     if answered is not None and is_worse(answered):
         return replace(trial, failure=Failure(Reason.INVALID_OUTPUT, in_words(answered, "the baseline")))
-    by_cell = log_speedup(baseline, arm, objective)
-    if len(by_cell) < len(baseline.measurements):
-        return replace(trial, failure=_unknown_figure(objective, baseline, arm))
+    for _, baseline in references:
+        if len(log_speedup(baseline, arm, objective)) < len(baseline.measurements):
+            return replace(trial, failure=_unknown_figure(objective, baseline, arm))
     ratios = limit_ratios(arm, limits)
     broken = [_limit_words(name, r, limits[name]) for name, r in ratios.items() if r is None or r > 0]
     return replace(
         trial,
         state=TrialState.MEASURED,
-        log_speedup=mean_log_speedup(baseline, arm, objective, weights),
-        by_cell=by_cell,
+        log_speedup=_mean(references, arm, objective, weights),
+        by_cell=_by_cell(references, arm, objective),
+        anchors=() if block.baseline is not None else tuple(a.block for a in anchors),
         limits={name: UNKNOWN_LIMIT if r is None else r for name, r in ratios.items()},
         failure=Failure(Reason.LIMIT_EXCEEDED, ", ".join(broken)) if broken else None,
     )
+
+
+def _references(block: Block, arm: ArmRun, anchors: Sequence[Anchor]) -> list[tuple[float, ArmRun]]:
+    """The Baseline's runs that an arm is compared with, and how much each counts."""
+    if block.baseline is not None:
+        return [(1.0, block.baseline)]
+    counted = shares(anchors, measured_at(block, arm))
+    return [(share, a.run) for share, a in zip(counted, anchors, strict=True)]
+
+
+def _mean(
+    references: Sequence[tuple[float, ArmRun]], arm: ArmRun, objective: str, weights: Weights
+) -> float | None:
+    found = [(share, mean_log_speedup(b, arm, objective, weights)) for share, b in references]
+    known = [share * ratio for share, ratio in found if ratio is not None]
+    return sum(known) if len(known) == len(found) else None
+
+
+def _by_cell(references: Sequence[tuple[float, ArmRun]], arm: ArmRun, objective: str) -> dict[str, float]:
+    found = [(share, log_speedup(baseline, arm, objective)) for share, baseline in references]
+    return {cell: sum(share * ratios[cell] for share, ratios in found) for cell in found[0][1]}
 
 
 def _unknown_figure(objective: str, baseline: ArmRun, arm: ArmRun) -> Failure:

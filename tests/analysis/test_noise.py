@@ -55,6 +55,16 @@ def test_the_figure_of_a_block_is_the_mean_over_its_cells() -> None:
     assert known(blocks) == pytest.approx((0.0, 3), abs=1e-12)
 
 
+def test_another_baseline_is_no_noise() -> None:
+    """A confirmation that began anew against a stronger one: squares 1, 1, 4 and 4 e-4 in each part."""
+    logs = (0.10, 0.12, 0.09, 0.13)
+    stronger = [
+        replace(block(4 + i, (FAST, {CHAT: log - 0.5})), compared_with=SLOW) for i, log in enumerate(logs)
+    ]
+    again = [replace(b, arms=(replace(b.arms[0], point=SLOW), b.arms[1])) for b in stronger]
+    assert known([*confirmed(logs), *again]) == pytest.approx((math.sqrt(2e-3 / 6), 6))
+
+
 def test_a_short_confirmation_leaves_it_to_the_search() -> None:
     """Baselines that go up and down by 0.02: sd 0.02; five differences count as three degrees."""
     search = searched((0.0, 0.02, 0.0, 0.02, 0.0, 0.02))

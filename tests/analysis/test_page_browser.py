@@ -77,18 +77,20 @@ def test_a_click_sorts_by_number_and_again_the_other_way(browser: Browser, pages
     assert browser.run(SORTED)[0] == "descending"
     browser.click(head)
     assert [int(n) for n in browser.run(COLUMN % 0)] == [*range(60)]
-    assert browser.run(SORTED) == ["ascending", *[None] * 6]
+    first, *others = browser.run(SORTED)
+    assert first == "ascending"
+    assert set(others) == {None}
 
 
 @pytest.mark.parametrize("key", ["Enter", " "])
 def test_the_keyboard_sorts_too(browser: Browser, pages: dict[str, Path], key: str) -> None:
     show(browser, pages["better"])
-    browser.run(f"document.querySelector('{TRIALS} th:nth-child(4) button').focus()")
+    browser.run(f"document.querySelector('{TRIALS} th:nth-child(5) button').focus()")
     browser.press("Tab")
     assert browser.run("document.activeElement.innerText") == "State"
     browser.press(key)
-    assert browser.run(SORTED)[4] == "ascending"
-    states = browser.run(COLUMN % 4)
+    assert browser.run(SORTED)[5] == "ascending"
+    states = browser.run(COLUMN % 5)
     assert states == sorted(states, key=str.lower)
 
 

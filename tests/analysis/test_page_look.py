@@ -25,6 +25,7 @@ MARKS = (*(f"--series-{i}" for i in range(6)), "--good", "--bad", "--caution-edg
 COLUMNS = {
     "Confirmed": "Confirmed",
     "Search estimate": "Search estimate",
+    "Expected": "Expected",
     "Blocks": "Block",
     "Block": "Block",
     "Answer": "BETTER, WORSE, SAME, UNDECIDED",

@@ -13,6 +13,7 @@ from analysis import findings, noise, report, words
 from analysis.answer import Tone, answer
 from analysis.block import OBJECTIVES
 from analysis.report import ReportInput
+from analysis.shrinkage import expected, of_trials
 from analysis.terms import definitions
 from results.reasons import Reason
 from results.records import (
@@ -201,20 +202,23 @@ def test_every_failure_is_listed_with_reason_and_evidence(name: str, pages: dict
 
 def test_a_failed_trial_has_no_speed_up_in_the_table_of_trials(pages: dict[str, Page]) -> None:
     rows = [
-        r for r in pages["better"].rows if len(r) == 7 and r[4] in ("START_OOM", "CONFIG_REJECTED", "HANG")
+        r for r in pages["better"].rows if len(r) == 8 and r[5] in ("START_OOM", "CONFIG_REJECTED", "HANG")
     ]
     assert [r[2] for r in rows] == ["no number"] * 3
 
 
 def test_every_trial_has_its_row_with_the_interval(pages: dict[str, Page]) -> None:
-    rows = {r[0]: r for r in pages["mixed"].rows if len(r) == 7}
+    rows = {r[0]: r for r in pages["mixed"].rows if len(r) == 8 and r[0].isdigit()}
     sample = samples.mixed_signs()
     for trial in sample.trials:
         assert rows[str(trial.number)][1] == trial.point.label
     effect = noise.trial_effect(sample.trials[0], noise.block_noise(sample.blocks))
     assert effect is not None
     assert rows["0"][2] == words.times_with_interval(effect)
-    assert rows["5"][2:5] == ["0.71x", "", "stopped early"]
+    shrunken = expected(sample.trials[0], of_trials(sample.trials, noise.block_noise(sample.blocks)))
+    assert shrunken is not None
+    assert rows["0"][3] == words.times(shrunken)
+    assert rows["5"][2:6] == ["0.71x", "", "", "stopped early"]
 
 
 def test_a_block_that_was_thrown_away_says_why(pages: dict[str, Page]) -> None:

@@ -4,6 +4,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 from unittest.mock import patch
 
 import pytest
@@ -30,6 +31,8 @@ from results.records import (
 from results.store import RunFolder
 from sweeps.arm import Arm, Turn
 from sweeps.block import Blocks
+from sweeps.load import Job, LoadResult, Target, drive
+from sweeps.pace import Pace
 from sweeps.prepare import prepare
 from sweeps.sweep import Sweep
 from sweeps.trial import trial_of
@@ -287,3 +290,19 @@ def test_tokens_that_are_not_ours_are_noticed(
     assert reason_of_block(block) is reason
     if block.invalid is not None:
         assert "30 tokens were generated for others beside our 120" in block.invalid.evidence
+
+
+def test_the_warm_up_meets_the_shapes_of_prompts_and_of_batches(tmp_path: Path) -> None:
+    sent: list[tuple[str, int]] = []
+
+    def noting(target: Target, jobs: Sequence[Job], pace: Pace, **other: Any) -> LoadResult:
+        sent.append((str(pace), len(jobs)))
+        return drive(target, jobs, pace, **other)
+
+    load = [{"closed": 1}, {"closed": 4}]
+    run = blocks(tmp_path, load=load, workload={**SMALL, "prompts_per_class": 2})
+    with patch("sweeps.arm.drive", noting):
+        run([POINT], Phase.CONFIRM)
+    one_arm = sent[: len(sent) // 2]
+    assert one_arm[:2] == [("closed(1)", 2), ("closed(4)", 4)]  # a prompt of each class; one for each stream
+    assert ("closed(4)", 8) in one_arm[2:]

@@ -10,6 +10,7 @@ from unittest.mock import patch
 import pytest
 
 from analysis.verdict import conclude
+from analysis.warmth import still_changing
 from launchers.fake import FakeEngine
 from launchers.fake_server import FakeEndpoint, Fault
 from results.errors import UsageError
@@ -24,7 +25,7 @@ from tests.analysis.build import CHAT, FAST, arm, block, measurement
 from tests.nvml import SERVER, STRANGER, Scripted, gpu
 from tests.sweeps.test_block import PATIENT, POINT, blocks
 
-UNDISTURBED = {**PATIENT, "foreign_cores": 100}  # whatever else this machine does
+UNDISTURBED = {**PATIENT, "foreign_cores": 100, "warm_up_s": 0}  # whatever else this machine does
 ONE_CLASS = {"max_tokens": 20, "prompts_per_class": 2, "classes": ["chat"]}
 
 
@@ -35,7 +36,8 @@ def seen_by_the_driver() -> Iterator[None]:
 
 
 def run(tmp_path: Path, fault: Fault | None = None, **changes: Any) -> tuple[Block, RunFolder]:
-    run_block = blocks(tmp_path, fault, workload=ONE_CLASS, patience=UNDISTURBED, **changes)
+    settings = {"workload": ONE_CLASS, "patience": UNDISTURBED, **changes}
+    run_block = blocks(tmp_path, fault, **settings)
     made = run_block([POINT], Phase.CONFIRM)
     return made, RunFolder(tmp_path / "run")
 
@@ -62,6 +64,24 @@ def test_without_a_gpu_nothing_is_missing(tmp_path: Path) -> None:
     assert all(m.telemetry.gpus == () and m.energy_j is None for a in block.arms for m in a.measurements)
     assert not (folder.path / "telemetry").exists()
     assert folder.read_telemetry(block.arms[0].requests) == []
+
+
+def test_a_gpu_is_warmed_up_until_it_is_flat(tmp_path: Path, nvml: Scripted) -> None:
+    """Six degrees to go, one with each reading: one pass over the prompts is over long before."""
+    nvml(gpu(temperature=64, heats_to=70))
+    with patch("sweeps.arm.still_changing", lambda samples: still_changing(samples, span_s=0.3)):
+        made, folder = run(tmp_path, patience={**UNDISTURBED, "warm_up_s": 30})
+    assert made.warnings == ()
+    measured = [s for a in made.arms for s in folder.read_telemetry(a.requests)]
+    assert {s.temperature_c for s in measured} == {70.0}
+
+
+def test_a_gpu_that_never_gets_flat_is_measured_and_told(tmp_path: Path, nvml: Scripted) -> None:
+    nvml(gpu(temperature=0, heats_to=10_000))
+    with patch("sweeps.arm.still_changing", lambda samples: still_changing(samples, span_s=0.2)):
+        made, _ = run(tmp_path, patience={**UNDISTURBED, "warm_up_s": 0.4})
+    assert made.invalid is None
+    assert made.warnings == ("the GPUs were not flat after 0.4 s of warm-up: temperature",)
 
 
 @pytest.mark.parametrize(
@@ -115,7 +135,7 @@ def test_tokens_per_joule_can_be_the_objective(tmp_path: Path, nvml: Scripted) -
 def test_a_slow_but_frugal_point_is_not_stopped_early(tmp_path: Path, nvml: Scripted) -> None:
     nvml(gpu())
     slow = lambda point, _: 600.0 if point.is_baseline else 100.0  # noqa: E731
-    made = blocks(tmp_path, speed=slow, objective="tokens_per_joule")
+    made = blocks(tmp_path, speed=slow, objective="tokens_per_joule", patience=UNDISTURBED)
     assert made([POINT], Phase.SEARCH).candidates[0].stopped_at_ratio is None
 
 

@@ -48,7 +48,9 @@ def scripted(
 ) -> None:
     """Every Block takes BLOCK_S for two arms; no Point is ever decided to be faster or slower."""
 
-    def run(self: Blocks, points: Sequence[Point], phase: Phase, baseline: Point = BASELINE) -> Block:
+    def run(
+        self: Blocks, points: Sequence[Point], phase: Phase, baseline: Point = BASELINE, *, alone: bool
+    ) -> Block:
         number, self._next = self._next, self._next + 1
         began_at = clock.now_s
         clock.now_s += BLOCK_S * (1 + len(points)) / 2

@@ -43,10 +43,13 @@ def search_on(tmp_path: Path, name: str = "study", **more: object) -> Search:
 
 
 def test_the_model_proposes_once_it_speaks_and_is_told(tmp_path: Path) -> None:
-    searching, sources = search_on(tmp_path), []
+    blocks: list[Block] = []
+    searching, sources = search_on(tmp_path, blocks=blocks), []
     while (asked := searching.ask()) is not None:
         sources.append(asked[1])
-        searching.tell(*told(len(sources), *asked))
+        a_trial, a_block = told(len(sources), *asked)
+        blocks.append(a_block)
+        searching.tell(a_trial)
     assert sources[0] == START
     assert MODEL in sources
     assert SURFACE in sources[:4], "before five Points of a method are measured"
@@ -70,14 +73,16 @@ def test_every_fifth_point_is_the_samplers(tmp_path: Path) -> None:
 
 def test_a_resumed_search_asks_what_the_first_would_have_asked(tmp_path: Path) -> None:
     """Blocks and Trials are all there is to go on from: proposals come from them alone."""
-    first, trials, blocks = search_on(tmp_path, "first"), [], []
+    trials: list[Trial] = []
+    blocks: list[Block] = []
+    first = search_on(tmp_path, "first", blocks=blocks)
     for number in range(1, 7):
         asked = first.ask()
         assert asked is not None
         a_trial, a_block = told(number, *asked)
-        first.tell(a_trial, a_block)
-        trials.append(a_trial)
         blocks.append(a_block)
+        first.tell(a_trial)
+        trials.append(a_trial)
     again = search_on(tmp_path, "again", past=trials, blocks=blocks)
     assert again.ask() == first.ask()
 
@@ -85,12 +90,14 @@ def test_a_resumed_search_asks_what_the_first_would_have_asked(tmp_path: Path) -
 def test_a_wrong_model_traps_nobody(tmp_path: Path) -> None:
     """Not unimodal: the best depth lies behind a valley, and is found within the budget."""
     values = {1: 0.2, 2: 0.25, 3: 0.2, 4: 0.1, 5: 0.0, 6: -0.1, 7: 0.0, 8: 0.5}
-    searching, number = search_on(tmp_path), 0
+    blocks: list[Block] = []
+    searching, number = search_on(tmp_path, blocks=blocks), 0
     while (asked := searching.ask()) is not None:
         number += 1
         point, source = asked
         steps = int(point.knobs["steps"])
-        searching.tell(trial(number, point, values[steps], source=source), measured(number, point))
+        blocks.append(measured(number, point))
+        searching.tell(trial(number, point, values[steps], source=source))
     assert number == 8
     assert searching.best is not None
     assert searching.best.point.knobs["steps"] == 8

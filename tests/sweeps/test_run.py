@@ -4,14 +4,17 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import cast
 
 import pytest
 
 from analysis.verdict import AnswerKind
 from launchers.engines.engine import ReadBack, Served
 from launchers.fake import FakeEngine
+from launchers.fake_server import Fault
 from launchers.launcher import Endpoint
 from results.errors import MeasurementInvalid, UsageError
+from results.reasons import Reason
 from results.records import BASELINE, Phase, Point, Rewrite, Trial, TrialState, Verdict, VerdictKind
 from results.store import RunFolder
 from sweeps.outcome import EXIT_CODES, read_run
@@ -63,6 +66,8 @@ def plan(**changes: object) -> Plan:
         "patience": {"client_share": 1, "min_window_s": 0, "hopeless_ratio": 0},
         **changes,
     }
+    # However long a start takes on a loaded machine, the baseline is in every Block.
+    content["budget"] = {"baseline_every": 1, **cast(dict[str, object], content.get("budget", {}))}
     return prepare(Sweep.model_validate(content))
 
 
@@ -293,3 +298,25 @@ def test_the_baseline_is_tuned_over_shared_settings_before_the_search(tmp_path: 
     run_with(FakeEngine(speed), tmp_path, space=space, shared={"--batch": [4, 8]})
     assert folder.blocks() == before
     assert any("none --batch=8" in note for note in recorder.notes)
+
+
+class ShortOfMemory(FakeEngine):
+    """Drafts of 8 tokens and more do not fit."""
+
+    def cause(self, log: str, exit_code: int | None, *, ready: bool) -> tuple[Reason, str]:
+        return Reason.START_OOM, "CUDA out of memory"
+
+
+def test_points_that_memory_rules_out_are_counted_and_told(tmp_path: Path) -> None:
+    def fault(point: Point) -> Fault | None:
+        return Fault.REFUSES_TO_START if int(point.knobs.get("m", 0)) >= 8 else None
+
+    space = {"fake-ngram": {"n": [4], "m": [4, 8, 16, 32]}}
+    recorder, folder = run_with(ShortOfMemory(fault=fault), tmp_path, space=space)
+    assert [t.point.knobs["m"] for t in folder.trials()[1:] if t.failure] == [8]
+    told = "2 Points not launched: one that needs no more ran out of memory"
+    assert recorder.notes == [told]
+    report, _ = read_run(folder)
+    assert list(report.notes) == [told]
+    run_with(ShortOfMemory(fault=fault), tmp_path, space=space)
+    assert list(read_run(folder)[0].notes) == [told]  # once, also after another start

@@ -6,6 +6,7 @@
  * A value !N makes that call return error N; a key that is not there returns NOT_SUPPORTED (3). Keys:
  *   processes=PID:BYTES[,PID:BYTES]  lost_after=N   the GPU is lost (15) from the Nth reading of its power on
  *   xid=N  one event for each set                   mig=UUID[,UUID]  MIG is on, with these instances
+ *   heats_to=N   every reading of the temperature makes it a degree hotter, up to this
  * energy_mj grows with power_mw and the clock unless energy_still=1; pcie_tx and pcie_rx by a million bytes a reading.
  */
 #include <stdio.h>
@@ -20,11 +21,12 @@ enum { MAX_GPUS = 16, MAX_PROCESSES = 64, MAX_MIG = 8, TEXT = 96 };
 static const char *key_names[] = {
     "utilisation", "memory_used", "memory_total", "power_mw", "power_limit_mw", "default_power_limit_mw",
     "sm_mhz", "memory_mhz", "max_sm_mhz", "max_memory_mhz", "temperature", "reasons", "energy_mj", "ecc",
-    "ecc_mode", "persistence", "pcie_tx", "pcie_rx", "pcie_throughput_kb", "lost_after", "xid", "energy_still", NULL};
+    "ecc_mode", "persistence", "pcie_tx", "pcie_rx", "pcie_throughput_kb", "lost_after", "xid", "energy_still",
+    "heats_to", NULL};
 enum {
     UTILISATION, MEMORY_USED, MEMORY_TOTAL, POWER, POWER_LIMIT, DEFAULT_POWER_LIMIT, SM, MEMORY, MAX_SM, MAX_MEMORY,
     TEMPERATURE, REASONS, ENERGY, ECC, ECC_MODE, PERSISTENCE, PCIE_TX, PCIE_RX, PCIE_THROUGHPUT, LOST_AFTER, XID,
-    ENERGY_STILL, KEYS
+    ENERGY_STILL, HEATS_TO, KEYS
 };
 
 typedef struct { unsigned pid; unsigned long long bytes; } Process;
@@ -162,7 +164,11 @@ int nvmlDeviceGetEnforcedPowerLimit(Gpu *gpu, unsigned *to) { return narrow(gpu,
 int nvmlDeviceGetPowerManagementDefaultLimit(Gpu *gpu, unsigned *to) { return narrow(gpu, DEFAULT_POWER_LIMIT, to); }
 int nvmlDeviceGetClockInfo(Gpu *gpu, unsigned kind, unsigned *to) { return narrow(gpu, kind == 2 ? MEMORY : SM, to); }
 int nvmlDeviceGetMaxClockInfo(Gpu *gpu, unsigned kind, unsigned *to) { return narrow(gpu, kind == 2 ? MAX_MEMORY : MAX_SM, to); }
-int nvmlDeviceGetTemperature(Gpu *gpu, unsigned sensor, unsigned *to) { (void)sensor; return narrow(gpu, TEMPERATURE, to); }
+int nvmlDeviceGetTemperature(Gpu *gpu, unsigned sensor, unsigned *to) {
+    (void)sensor;
+    if (gpu->value[TEMPERATURE] < gpu->value[HEATS_TO]) gpu->value[TEMPERATURE]++;
+    return narrow(gpu, TEMPERATURE, to);
+}
 #ifdef BEFORE_535
 #define nvmlDeviceGetCurrentClocksEventReasons nvmlDeviceGetCurrentClocksThrottleReasons
 #endif

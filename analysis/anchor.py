@@ -1,0 +1,78 @@
+"""The Baseline launched once in a few trials: what a trial measured in between is compared with.
+
+Where a start costs minutes, the search launches the Baseline only now and then, as a drift anchor. A
+Point measured between two anchors is compared with both, the nearer one counting more: a speed that
+drifts steadily cancels, as it does within a Block.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from analysis.block import mean_log_speedup
+from results.records import EQUAL_WEIGHTS, ArmRun, Block, Phase, Point, Trial, Weights
+
+
+@dataclass(frozen=True, slots=True)
+class Anchor:
+    """One launch of the Baseline in the search."""
+
+    block: int  # number of its Block
+    at: float  # Unix time of the middle of its measurement
+    run: ArmRun
+
+
+def anchor_of(block: Block) -> Anchor | None:
+    """The launch of the Baseline in a search Block; None if it has none that is whole and usable."""
+    run = block.baseline
+    if block.phase is not Phase.SEARCH or block.invalid is not None or run is None:
+        return None
+    if run.failure is not None or not run.complete or not run.measurements:
+        return None
+    return Anchor(block.number, measured_at(block, run), run)
+
+
+def anchors_of(blocks: Iterable[Block], baseline: Point) -> list[Anchor]:
+    """Every launch of this Baseline in the search, in order of time."""
+    found = [anchor for b in blocks if (anchor := anchor_of(b)) is not None]
+    return sorted((a for a in found if a.run.point.key == baseline.key), key=lambda a: a.at)
+
+
+def measured_at(block: Block, run: ArmRun) -> float:
+    """Unix time of the middle of an arm's measurement, where arms ran one after the other."""
+    before_s = 0.0
+    for arm in block.arms:
+        if arm.point.key == run.point.key:
+            break
+        before_s += arm.start_s + arm.warm_up_s + arm.measured_s
+    return block.started_at + before_s + run.start_s + run.warm_up_s + run.measured_s / 2
+
+
+def around(anchors: Sequence[Anchor], at: float) -> tuple[Anchor, ...]:
+    """The last anchor before a moment and the first one after it, as far as there are any."""
+    before = [a for a in anchors if a.at <= at]
+    after = [a for a in anchors if a.at > at]
+    return (*before[-1:], *after[:1])
+
+
+def shares(anchors: Sequence[Anchor], at: float) -> list[float]:
+    """How much each of one or two neighbouring anchors counts at a moment: linear in time, sum 1."""
+    if len(anchors) < 2:
+        return [1.0] * len(anchors)
+    before, after = anchors
+    passed = (at - before.at) / (after.at - before.at) if after.at > before.at else 0.5
+    of_after = min(max(passed, 0.0), 1.0)
+    return [1.0 - of_after, of_after]
+
+
+def steps(anchors: Sequence[Anchor], objective: str, weights: Weights = EQUAL_WEIGHTS) -> list[float]:
+    """Log ratio of each anchor to the one before it, as far as known; 0 = the machine did not drift."""
+    ratios = [mean_log_speedup(a.run, b.run, objective, weights) for a, b in pairwise(anchors)]
+    return [ratio for ratio in ratios if ratio is not None]
+
+
+def used_by(trials: Iterable[Trial], blocks: Iterable[Block]) -> list[Anchor]:
+    """The anchors that Trials were compared with, in order of time."""
+    numbers = {number for trial in trials for number in trial.anchors}
+    found = [anchor_of(b) for b in blocks if b.number in numbers]
+    return sorted((a for a in found if a is not None), key=lambda a: a.at)
