@@ -70,7 +70,7 @@ def measurement(tokens_per_s: float | None = 100.0, cell: Cell = CELL) -> Measur
 def arm(point: Point, speeds: Mapping[Cell, float], failure: Failure | None = None) -> ArmRun:
     return ArmRun(
         point=point,
-        argv=("server", "--method", point.method),
+        argv=("server", "--method", point.method, "--port", "8080"),
         start_s=0.5,
         warm_up_s=0.1,
         measured_s=2.56,
