@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 # Yellow and cyan cannot be read on white, nor blue on black.
 _GOOD, _BAD, _CAUTION = "green", "red", "magenta"
-_TONES = {Tone.FASTER: _GOOD, Tone.STAY: "", Tone.OPEN: _CAUTION}
+_TONES = {Tone.FASTER: _GOOD, Tone.STAY: "", Tone.LIMITS: "", Tone.OPEN: _CAUTION}
 _KINDS = {VerdictKind.BETTER: _GOOD, VerdictKind.WORSE: _BAD, VerdictKind.SAME: ""}
 _FIGURES = ("in search", "Blocks")  # headers of columns that are numbers
 _COMMAND_WIDTH = 76  # characters of a line, so that no terminal breaks it inside an argument

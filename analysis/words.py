@@ -4,6 +4,7 @@ import math
 import re
 
 from analysis.block import ENERGY, HIGHER_IS_BETTER
+from analysis.goodput import GOODPUT
 from results.reasons import Reason
 from results.records import Effect, TrialState, VerdictKind
 
@@ -98,6 +99,8 @@ def than_baseline(objective: str, server: str = "the same server without specula
     """What completes `1.21x` into a statement about this objective."""
     if objective == ENERGY:
         return f"the tokens per joule of {server}"
+    if objective == GOODPUT:
+        return f"the goodput of {server}"
     if objective in HIGHER_IS_BETTER:
         per_request = " per request" if objective != "tokens_per_s" else ""
         return f"the speed{per_request} of {server}"
@@ -107,7 +110,13 @@ def than_baseline(objective: str, server: str = "the same server without specula
 
 def signs(objective: str) -> tuple[str, str]:
     """What is above and what below the baseline."""
-    return ("more frugal", "less frugal") if objective == ENERGY else ("faster", "slower")
+    other = {ENERGY: ("more frugal", "less frugal"), GOODPUT: ("better in goodput", "worse in goodput")}
+    return other.get(objective, ("faster", "slower"))
+
+
+def equally(objective: str) -> str:
+    """What is at the baseline, e.g. `as fast`."""
+    return {ENERGY: "as frugal", GOODPUT: "as good in goodput"}.get(objective, "as fast")
 
 
 def signed_percent(log_ratio: float) -> str:
@@ -119,6 +128,9 @@ def _speedup_definition(objective: str, ours: str, theirs: str) -> str:
     if objective == ENERGY:
         ratio = f"Output tokens per joule of GPU energy of {ours} divided by those of {theirs}"
         scale = "1.25x takes 20 % less energy per token, 0.80x takes 25 % more"
+    elif objective == GOODPUT:
+        ratio = f"Requests per second within their limits of {ours} divided by those of {theirs}"
+        scale = "1.20x is 20 % more, 0.80x is 20 % less; no request at all counts as half of one"
     elif objective in HIGHER_IS_BETTER:
         mean = ", the mean over requests," if objective != "tokens_per_s" else ""
         ratio = f"Output tokens per second{mean} of {ours} divided by those of {theirs}"
@@ -127,7 +139,8 @@ def _speedup_definition(objective: str, ours: str, theirs: str) -> str:
         ratio = f"{_latency(objective)[0]} of {theirs} divided by that of {ours}"
         scale = "1.25x takes 20 % less time, 0.80x takes 25 % more"
     cells = "Over several Cells: the geometric mean."
-    return f"{ratio}, in the same Blocks: 1.00x is equally fast, {scale}. {cells}"
+    same = equally(objective).replace("as ", "equally ", 1)
+    return f"{ratio}, in the same Blocks: 1.00x is {same}, {scale}. {cells}"
 
 
 REASONS = {
@@ -263,6 +276,14 @@ _DEFINITIONS = {
     "LOSSY": (
         "A setting under which the output is not distributed as the model's own, such as an acceptance "
         "threshold below 1: fast, and another model in effect. Never a finalist."
+    ),
+    "Limits": (
+        "Upper bounds of the sweep on latency, memory or energy. The worst Cell decides, over several Blocks "
+        "the median one. A configuration that breaks one is never the winner, however fast it is."
+    ),
+    "Goodput": (
+        "Requests per second of the steady window that kept the limits of a single request; a failed one "
+        "never does. A request counts where it ended, its times from when it was due."
     ),
     "Energy per token": (
         "Energy of the server's GPUs over the whole window, by their own counter where they have one, "

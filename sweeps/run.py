@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Any, Protocol
 
+from analysis.limits import broken_by_baseline
 from launchers.leftovers import reap
 from results.errors import UsageError
 from results.reasons import MACHINE_FAULTS
@@ -103,8 +104,9 @@ class Run:
             return BASELINE
         self._measure(without, self.sweep.budget.for_baseline, go_on)
         best = best_of([t for t in self.folder.trials() if t.point.is_baseline])
-        gained = best is not None and (best.log_speedup or 0.0) > math.log1p(self.sweep.confirm.same_margin)
-        baseline = best.point if best is not None and gained else BASELINE
+        is_out = broken_by_baseline(self.folder.blocks(), self.sweep.limits, self.sweep.weights.to_record())
+        margin = -math.inf if is_out else math.log1p(self.sweep.confirm.same_margin)
+        baseline = best.point if best is not None and (best.log_speedup or 0.0) > margin else BASELINE
         if go_on():  # else there may be more to try at the next start
             self.folder.write_json("baseline.json", {"method": baseline.method, "knobs": baseline.knobs})
             self.observer.note(f"the baseline of this sweep: {baseline.label}")

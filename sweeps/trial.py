@@ -4,8 +4,9 @@ import math
 from collections.abc import Mapping
 from dataclasses import replace
 
-from analysis.block import ENERGY, limit_ratios, log_speedup, mean_log_speedup
+from analysis.block import ENERGY, log_speedup, mean_log_speedup
 from analysis.gpu import energy_gap
+from analysis.limits import limit_ratios, not_kept
 from results.reasons import Reason
 from results.records import BASELINE, EQUAL_WEIGHTS, ArmRun, Block, Failure, Point, Trial, TrialState, Weights
 
@@ -35,7 +36,8 @@ def trial_of(
 ) -> Trial:
     """What a search Block says about a Point.
 
-    `limits` maps a latency such as `ttft_p95_s` to its upper bound; the Trial keeps log(value / bound).
+    `limits` maps a name such as `ttft_p95_s` to its upper bound (see analysis.limits); the Trial keeps
+    log(value / bound).
     """
     trial = Trial(
         number=number,
@@ -62,15 +64,15 @@ def trial_of(
     by_cell = log_speedup(baseline, arm, objective)
     if len(by_cell) < len(baseline.measurements):
         return replace(trial, failure=_unknown_figure(objective, baseline, arm))
-    ratios = limit_ratios(arm, limits)
-    broken = [_limit_words(name, r, limits[name]) for name, r in ratios.items() if r is None or r > 0]
+    ratios = limit_ratios(arm, limits, weights)
+    broken = not_kept(ratios, limits)
     return replace(
         trial,
         state=TrialState.MEASURED,
         log_speedup=mean_log_speedup(baseline, arm, objective, weights),
         by_cell=by_cell,
         limits={name: UNKNOWN_LIMIT if r is None else r for name, r in ratios.items()},
-        failure=Failure(Reason.LIMIT_EXCEEDED, ", ".join(broken)) if broken else None,
+        failure=Failure(Reason.LIMIT_EXCEEDED, broken) if broken else None,
     )
 
 
@@ -81,8 +83,3 @@ def _unknown_figure(objective: str, baseline: ArmRun, arm: ArmRun) -> Failure:
     windows = [m for run in (baseline, arm) for m in run.measurements if m.tokens_per_joule is None]
     why = energy_gap(windows[0].telemetry) if windows else ""
     return Failure(Reason.ENERGY_UNKNOWN, why or f"{objective} is not known in every Cell")
-
-
-def _limit_words(name: str, log_ratio: float | None, limit: float) -> str:
-    value = "was not measured" if log_ratio is None else f"is {math.exp(log_ratio) * limit:.3g} s"
-    return f"{name} {value}, the limit {limit:.3g} s"
