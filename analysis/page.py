@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from analysis import findings, hardware, sides, tables, variables, words
+from analysis import findings, hardware, limit_tables, sides, tables, tradeoff, variables, words
 from analysis.answer import Answer, answer, command_title
 from analysis.markup import Scale, block, command, figure, folded, pair, paragraph, section, table, text
 from analysis.plots import Figure, figures
@@ -22,6 +22,8 @@ _LINKS = {
     "sides": "A and B",
     "evidence": "Evidence",
     "latencies": "Latency",
+    "limits": "Limits",
+    "front": "Front",
     "search": "Search",
     "acceptance": "Acceptance",
     "hardware": "Hardware",
@@ -141,6 +143,13 @@ def _sections(report: ReportInput, drawn: dict[str, Figure]) -> list[str]:
             table(tables.outputs(report)),
         ),
         section("latencies", "Latency: what a user feels", table(tables.latency(report), titled=False)),
+        section("limits", "Limits", table(limit_tables.limits(report)), table(limit_tables.goodput(report))),
+        section(
+            "front",
+            tradeoff.TITLE,
+            pair(tradeoff.figure(report)),
+            table(tradeoff.table(report), titled=False),
+        ),
         section(
             "search",
             "The search",

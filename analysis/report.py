@@ -8,7 +8,7 @@ import io
 import json
 from collections.abc import Mapping, Sequence
 
-from analysis import findings, hardware, noise, sides, tables, words
+from analysis import findings, hardware, noise, sides, tables, tradeoff, words
 from analysis.answer import answer
 from analysis.noise import BlockNoise
 from analysis.page import page
@@ -92,6 +92,9 @@ def as_json(report: ReportInput) -> str:
         "finished": report.finished,
         "objective": report.objective,
         "same_margin": report.same_margin,
+        "limits": dict(report.limits),
+        "goodput": dict(report.goodput),
+        "baseline_breaks": report.baseline_breaks or None,
         "answer": {"tone": said.tone.value, "title": " ".join(filter(None, (said.big, said.unit)))},
         "headline": report.headline,
         "banner": report.banner,
@@ -104,6 +107,7 @@ def as_json(report: ReportInput) -> str:
         "invalid_blocks": [_invalid(b) for b in report.blocks if b.invalid is not None],
         "missing": findings.missing(report),
         "phases_s": dict(report.phases_s),
+        "front": tradeoff.as_records(report),
         "hardware": hardware.figures(report),
         "calibration": dict(tables.flat(report.calibration)),
         "environment": dict(tables.flat(report.environment)),

@@ -2,7 +2,7 @@
 
 import re
 
-from analysis import findings, hardware, sides, tables, words
+from analysis import findings, hardware, limit_tables, sides, tables, tradeoff, words
 from analysis.answer import answer, command_title
 from analysis.report_input import ReportInput
 from analysis.tables import Entry, Table
@@ -41,6 +41,9 @@ def _tables(report: ReportInput) -> tuple[Table, ...]:
         tables.finalists(report),
         tables.classes(report),
         tables.latency(report),
+        limit_tables.limits(report),
+        limit_tables.goodput(report),
+        tradeoff.table(report),
         tables.outputs(report),
         tables.acceptance(report),
         hardware.energy(report),

@@ -90,6 +90,11 @@ def _latency(objective: str) -> tuple[str, str]:
     return f"{name} {quantile}", use
 
 
+def latency_name(latency: str) -> str:
+    """`TTFT p95`, of `ttft_p95_s`."""
+    return _latency(latency)[0]
+
+
 def use_of(objective: str) -> str:
     """What a latency is the time of, e.g. `per token`; "" for a throughput."""
     return "" if objective in HIGHER_IS_BETTER else _latency(objective)[1]
