@@ -2,13 +2,14 @@
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from statistics import median
 
 from analysis import findings, words
 from analysis.limits import median_ratios, shown
 from analysis.report_input import ReportInput
 from analysis.tables import Entry, Table
-from results.records import BASELINE, ArmRun, Cell, Measurement, Phase, Point
+from results.records import BASELINE, ArmRun, Phase, Point
 
 
 def limits(report: ReportInput) -> Table:
@@ -63,12 +64,58 @@ def _limit_entry(name: str, log_ratio: float | None, limit: float) -> Entry:
     return Entry(f"{shown(name, reached)}, {'broken' if log_ratio > 0 else 'kept'}", reached)
 
 
-def goodput(report: ReportInput) -> Table:
-    """Of the baseline and the subject in each Cell: medians over Blocks; no rows if none was asked for."""
-    point, name = findings.subject(report), findings.subject_name(report)
+def in_short(point: Point, report: ReportInput) -> str:
+    """One line on how a Point stands to the limits; "" = there are none, or it was not measured."""
+    runs = _runs(point, report) if report.limits else []
+    ratios = median_ratios(runs, report.limits, report.weights) if runs else {}
+    bounds = report.limits
+    return ", ".join(
+        f"{name} {_limit_entry(name, ratio, bounds[name]).text} (at most {shown(name, bounds[name])})"
+        for name, ratio in ratios.items()
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Goodput:
+    """Of the baseline and the subject in one Cell: medians over Blocks."""
+
+    cell: str
+    share_before: float | None
+    share: float | None  # of requests within the limits
+    per_s_before: float | None
+    per_s: float | None
+
+
+def goodput_by_cell(report: ReportInput) -> list[Goodput]:
+    """Empty if the sweep names no goodput, or nothing was measured."""
+    point = findings.subject(report)
     theirs, ours = findings.windows_of_both(point, report.blocks) if point is not None else ([], [])
     cells = dict.fromkeys(m.cell for m in ours if m.goodput_per_s is not None)
-    rows = [(Entry(cell.label), _share(theirs, ours, cell), _rate(theirs, ours, cell)) for cell in cells]
+    return [
+        Goodput(
+            cell.label,
+            *(_median([m.within_limits_share for m in arm if m.cell == cell]) for arm in (theirs, ours)),
+            *(_median([m.goodput_per_s for m in arm if m.cell == cell]) for arm in (theirs, ours)),
+        )
+        for cell in cells
+    ]
+
+
+def _median(values: Sequence[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return median(known) if known else None
+
+
+def goodput(report: ReportInput) -> Table:
+    rows = [
+        (
+            Entry(g.cell),
+            Entry(f"{words.percent(g.share_before)} → {words.percent(g.share)}", g.share),
+            Entry(f"{_rate(g.per_s_before)} → {_rate(g.per_s)}", g.per_s),
+        )
+        for g in goodput_by_cell(report)
+    ]
+    point, name = findings.subject(report), findings.subject_name(report)
     bounds = ", ".join(f"{bound} at most {shown(bound, limit)}" for bound, limit in report.goodput.items())
     reference = "A" if report.comparison else "Baseline"
     label = f" ({point.label})" if point is not None else ""
@@ -77,20 +124,5 @@ def goodput(report: ReportInput) -> Table:
     return Table("goodput", "Goodput", columns, tuple(rows), frozenset(columns[1:]), note)
 
 
-def _share(theirs: Sequence[Measurement], ours: Sequence[Measurement], cell: Cell) -> Entry:
-    shares = [
-        [m.within_limits_share for m in windows if m.cell == cell and m.within_limits_share is not None]
-        for windows in (theirs, ours)
-    ]
-    before, after = (median(found) if found else None for found in shares)
-    return Entry(f"{words.percent(before)} → {words.percent(after)}", after)
-
-
-def _rate(theirs: Sequence[Measurement], ours: Sequence[Measurement], cell: Cell) -> Entry:
-    rates = [
-        [m.goodput_per_s for m in windows if m.cell == cell and m.goodput_per_s is not None]
-        for windows in (theirs, ours)
-    ]
-    before, after = (median(found) if found else None for found in rates)
-    said = [words.UNKNOWN if rate is None else f"{rate:.3g}/s" for rate in (before, after)]
-    return Entry(" → ".join(said), after)
+def _rate(per_s: float | None) -> str:
+    return words.UNKNOWN if per_s is None else f"{per_s:.3g}/s"

@@ -7,8 +7,9 @@ import csv as csv_format
 import io
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 
-from analysis import findings, hardware, noise, sides, tables, tradeoff, words
+from analysis import findings, hardware, limit_tables, noise, sides, tables, tradeoff, words
 from analysis.answer import answer
 from analysis.noise import BlockNoise
 from analysis.page import page
@@ -107,6 +108,7 @@ def as_json(report: ReportInput) -> str:
         "invalid_blocks": [_invalid(b) for b in report.blocks if b.invalid is not None],
         "missing": findings.missing(report),
         "phases_s": dict(report.phases_s),
+        "goodput_by_cell": [asdict(found) for found in limit_tables.goodput_by_cell(report)],
         "front": tradeoff.as_records(report),
         "hardware": hardware.figures(report),
         "calibration": dict(tables.flat(report.calibration)),

@@ -12,6 +12,7 @@ from analysis import sides
 from analysis.answer import Answer, Tone, answer, command_title
 from analysis.findings import best_verdict, failed, missing, reason_of, search_estimate
 from analysis.hardware import in_short
+from analysis.limit_tables import in_short as limits_in_short
 from analysis.report_input import ReportInput
 from analysis.tables import Table as Content
 from analysis.words import clean, count, one_line, percent, signs, times, times_with_interval
@@ -121,6 +122,8 @@ def _facts(report: ReportInput, best: Verdict | None) -> "list[tuple[str, Text]]
     if report.comparison is not None:
         lines = [_text(f"- {sentence}") for sentence in missing(report)]
         return [*facts, *(("" if i else "Not checked", line) for i, line in enumerate(lines))]
+    if best is not None and (kept := limits_in_short(best.point, report)):
+        facts.append(("Limits", _text(kept)))
     invalid = [v for v in report.verdicts if v.kind is VerdictKind.INVALID]
     if best is not None and (short := in_short(report)):
         facts.append(("Hardware", _text(short)))

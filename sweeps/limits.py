@@ -32,7 +32,7 @@ def check_measurable(sweep: Sweep) -> None:
         if name in (JOULES, POWER) and not tells_energy():
             _refuse(f"limits.{name}", "GPUs that tell their energy or power", "leave this limit out")
         if name == GPU_MEMORY and not tells_memory():
-            other = f"leave this limit out; {SERVER_MEMORY} is one of the host's memory"
+            other = f"leave this limit out, or limit {SERVER_MEMORY}, which is the host's"
             _refuse(f"limits.{name}", "GPUs that tell their memory", other)
 
 

@@ -29,6 +29,7 @@ from sweeps.container import Container
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")]
 Weight = Annotated[float, Field(ge=0)]
 Share = Annotated[float, Field(gt=0, lt=1)]
+Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Bound = Annotated[
     float,
     Field(gt=0, allow_inf_nan=False),
@@ -264,7 +265,7 @@ class Sweep(_Model):
         default={},
         description="upper limits of the candidate, e.g. ttft_p95_s: 0.5, server_memory_bytes: 24 GiB",
     )
-    goodput: dict[str, Bound] = Field(
+    goodput: dict[str, Seconds] = Field(
         default={},
         description="limits of each single request, in seconds: ttft_s, tpot_s, end_to_end_s; requests that"
         " keep them are counted as goodput_per_s",

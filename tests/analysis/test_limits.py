@@ -1,5 +1,6 @@
 """Limits: what they bound, how the worst Cell decides, and what is said when the baseline breaks one."""
 
+import json
 import math
 from dataclasses import replace
 from typing import Any
@@ -7,6 +8,7 @@ from typing import Any
 import pytest
 
 from analysis.answer import Tone, answer, command_title
+from analysis.limit_tables import in_short
 from analysis.limits import (
     LIMITS,
     broken_by_baseline,
@@ -292,6 +294,18 @@ def test_a_broken_limit_is_a_word_in_the_table() -> None:
 
 
 def test_the_document_for_programs_has_them() -> None:
-    document = as_json(samples.limited())
-    assert '"goodput": {' in document and '"chunk_gap_p95_s": 0.195' in document
-    assert '"baseline_breaks": null' in document
+    document = json.loads(as_json(samples.limited()))
+    assert document["limits"]["chunk_gap_p95_s"] == 0.195
+    assert document["goodput"] == {"ttft_s": 0.5, "end_to_end_s": 12.0}
+    assert document["baseline_breaks"] is None
+    assert [g["cell"] for g in document["goodput_by_cell"]] == [c.label for c in samples.CELLS]
+    first = document["goodput_by_cell"][0]
+    assert first["share"] == 1.0 and first["per_s"] > first["per_s_before"] > 0
+
+
+def test_the_terminal_says_how_the_best_stands_to_the_limits() -> None:
+    told = in_short(samples.NGRAM, samples.limited())
+    assert told.startswith(
+        "chunk_gap_p95_s 0.191 s, kept (at most 0.195 s), server_memory_bytes 5.7 GiB, kept"
+    )
+    assert in_short(samples.NGRAM, samples.better()) == ""
