@@ -161,7 +161,7 @@ def _sentence_of(
 def _unconfirmed(trials: Sequence[Trial], baseline_breaks: str) -> Answer:
     """The answer before any confirmation Block."""
     measured = [t for t in trials[1:] if t.log_speedup is not None]
-    best = best_of(trials)
+    best = best_of([t for t in trials if not t.point.is_baseline])
     if best is not None and best.log_speedup is not None:
         sentence = (
             f"Not confirmed yet. Best in the search: {best.point.label},"

@@ -155,6 +155,7 @@ def finalists(
     If no Point is hopeful, the single best, stopped early or not, so that "nothing beats the baseline" is
     stated with an interval.
     """
+    trials = [t for t in trials if not t.point.is_baseline]  # whose speed-ups are over the untuned one
     ranked = sorted(_ranked(trials), key=_log_speedup, reverse=True)
     hopeful = [t for t in ranked if baseline_is_out or _log_speedup(t) > -margin]
     hopeless = sorted((t for t in trials if t.state is TrialState.HOPELESS), key=_log_speedup, reverse=True)

@@ -292,6 +292,20 @@ def test_settings_with_which_the_baseline_keeps_the_limits_become_the_baseline(t
     assert report.winner is not None and report.winner.kind is VerdictKind.BETTER
 
 
+def test_a_tuned_baseline_is_no_finalist(tmp_path: Path) -> None:
+    """It would be confirmed against itself."""
+    tuned = {"--batch": 8}
+    script = {
+        BASELINE.key: Reached(100),
+        Point("none", tuned).key: Reached(150),
+        Point("fake-ngram", {"n": 4, "m": 8, **tuned}).key: Reached(170),
+    }
+    space: dict[str, object] = {"fake-ngram": {"n": [4], "m": [8]}}
+    folder, _ = swept(tmp_path, script, space=space, shared={"--batch": [8]})
+    report, _ = read_run(folder)
+    assert [v.point.label for v in report.verdicts] == ["fake-ngram --batch=8 m=8 n=4"]
+
+
 def test_slower_ones_are_confirmed_where_the_baseline_is_out() -> None:
     trials: list[Trial] = [trial(1, SPRINTER, -0.2), trial(2, STEADY, -0.1)]
     assert finalists(trials, 3, 0.02) == [STEADY]
