@@ -109,7 +109,6 @@ def _keeps_limits(report: ReportInput, keeper: Verdict) -> Answer:
     }.get(keeper.kind, "which of the two is ahead is not decided")
     details = (
         f"Configuration: {keeper.point.label}.",
-        f"The baseline breaks a limit: {report.baseline_breaks}.",
         f"It was confirmed at {words.times_with_interval(keeper.effect)} of the baseline: {told}.",
     )
     big = "It keeps the limits, the baseline does not"

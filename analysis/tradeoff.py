@@ -111,7 +111,7 @@ def _keys(found: Sequence[Choice], has_front: bool, limited: bool) -> tuple[Key,
     kept = [c for c in ours if not c.breaks]
     keys = {
         Key("the front", "━", "--ink"): has_front,
-        Key("baseline", "✖" if found[0].breaks else "■", "--ink"): True,
+        Key("baseline", "✖", "--bad") if found[0].breaks else Key("baseline", "■", "--ink"): True,
         Key(f"{keeps}confirmed", "●", "--series-0"): any(c.confirmed for c in kept),
         Key(f"{keeps}search estimate", "○", "--series-0"): any(not c.confirmed for c in kept),
         Key("breaks a limit", "✕", "--bad"): any(c.breaks for c in ours),
@@ -121,7 +121,8 @@ def _keys(found: Sequence[Choice], has_front: bool, limited: bool) -> tuple[Key,
 
 def _caption(found: Sequence[Choice], best: Sequence[Choice], latency: str) -> str:
     broken = sum(bool(c.breaks) for c in found)
-    lost = f"; {broken} of {len(found)} break a limit and are on no front" if broken else ""
+    they = "breaks a limit and is" if broken == 1 else "break a limit and are"
+    lost = f"; {broken} of {len(found)} {they} on no front" if broken else ""
     if not best:
         return f"None of {len(found)} configurations keeps the limits."
     ends = [f"{words.short_time(c.latency_s)} at {c.tokens_per_s:.1f} tokens/s ({_called(c)})" for c in best]

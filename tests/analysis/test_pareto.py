@@ -167,7 +167,7 @@ def test_the_picture_tells_by_shape_and_word() -> None:
     assert re.search(
         r"3 of 11 configurations are on the front of chunk gap p95, 2 of them by a search", drawn.caption
     )
-    assert drawn.caption.endswith("1 of 11 break a limit and are on no front.")
+    assert drawn.caption.endswith("1 of 11 breaks a limit and is on no front.")
     assert drawn.caption in re.sub(r"&#x27;", "'", drawn.svg)
     assert drawn.svg.startswith(f'<svg viewBox="0 0 {svg.WIDTH} ')
     assert not re.search(r'[:"] ?#[0-9a-fA-F]{3,8}\b', re.sub(r'href="#[^"]*"', "", drawn.svg))
