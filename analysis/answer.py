@@ -11,11 +11,13 @@ from results.reasons import Reason
 from results.records import Verdict, VerdictKind
 
 KEEP = "Run the server without speculation: nothing tried here was shown to be faster."
+NONE_KEEPS = "No configuration keeps the limits"
 
 
 class Tone(StrEnum):
     FASTER = "faster"
     STAY = "stay"  # as good an answer: run without speculation
+    LIMITS = "limits"  # faster or not: it keeps the limits, which the baseline does not
     OPEN = "open"  # no answer, or none yet
 
 
@@ -39,6 +41,8 @@ def answer(report: ReportInput) -> Answer:
         return _faster(report.winner, report.objective)
     if not report.finished:
         return Answer(Tone.OPEN, "Not finished", "", _so_far(report), verdict=best)
+    if report.winner is not None and report.baseline_breaks:
+        return _keeps_limits(report, report.winner)
     if not report.verdicts:
         return _unconfirmed(report)
     kinds = {v.kind for v in report.verdicts}
@@ -47,7 +51,7 @@ def answer(report: ReportInput) -> Answer:
             Tone.OPEN, "Not decided", "The budget of Blocks ran out before the answer was clear.", best
         )
     if all(breaks_limit(v) for v in report.verdicts):
-        return Answer(Tone.STAY, "No configuration keeps the limits", "", (KEEP, report.verdicts[0].why))
+        return Answer(Tone.STAY, NONE_KEEPS, "", (_instead(report), report.verdicts[0].why))
     if kinds == {VerdictKind.INVALID}:
         return Answer(Tone.OPEN, "No valid answer", "", ("No finalist could be measured validly.",))
     return _closest(Tone.STAY, "No configuration beats the baseline", KEEP, best)
@@ -56,10 +60,13 @@ def answer(report: ReportInput) -> Answer:
 def command_title(report: ReportInput) -> str:
     """What to do with the command of this run."""
     if report.comparison is not None:
+        if report.winner is None and report.baseline_breaks:
+            return "Run B, which keeps the limits"
         return f"Run {'B' if report.winner is not None else 'A'}, the faster one"
     return {
         Tone.FASTER: "Run the winner",
         Tone.STAY: "Run the server without speculation",
+        Tone.LIMITS: "Run the one that keeps the limits",
         Tone.OPEN: "Run the best so far, which is not shown to be faster",
     }[answer(report).tone]
 
@@ -93,11 +100,35 @@ def _faster(winner: Verdict, objective: str) -> Answer:
     return Answer(Tone.FASTER, middle, words.than_baseline(objective), details, winner.cells, winner)
 
 
+def _keeps_limits(report: ReportInput, keeper: Verdict) -> Answer:
+    """The answer where the baseline is no choice, and nothing that is one was shown to be faster."""
+    told = {
+        VerdictKind.WORSE: f"{words.signs(report.objective)[1]}, which is the price of the limits",
+        VerdictKind.SAME: words.equally(report.objective),
+    }.get(keeper.kind, "which of the two is ahead is not decided")
+    details = (
+        f"Configuration: {keeper.point.label}.",
+        f"It was confirmed at {words.times_with_interval(keeper.effect)} of the baseline: {told}.",
+    )
+    big = "It keeps the limits, the baseline does not"
+    return Answer(Tone.LIMITS, big, "", details, keeper.cells, keeper)
+
+
+def _instead(report: ReportInput) -> str:
+    """What to do where every configuration breaks a limit."""
+    if not report.baseline_breaks:
+        return KEEP
+    return (
+        f"The server without speculation breaks a limit as well: {report.baseline_breaks}."
+        " Loosen the limit, or ask for less load."
+    )
+
+
 def _unconfirmed(report: ReportInput) -> Answer:
     """The answer of a run that ended before any finalist was judged."""
     best = findings.best_trial(report.trials)
     if best is None and any(t.failure.reason is Reason.LIMIT_EXCEEDED for t in report.trials if t.failure):
-        return Answer(Tone.STAY, "No configuration keeps the limits", "", (KEEP, *_commonest_failure(report)))
+        return Answer(Tone.STAY, NONE_KEEPS, "", (_instead(report), *_commonest_failure(report)))
     if best is None:
         details = (*_so_far(report), *_commonest_failure(report))
         return Answer(Tone.OPEN, "Nothing could be measured", "", details)

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from statistics import fmean
 
 from analysis.acceptance import SlotCounts, failed_slots, tokens_per_draft
+from analysis.goodput import GOODPUT, at_least_half
 from analysis.gpu import different_limits, gpu_fault, own_pids
 from analysis.parity import cache_gap, is_thinking, length_gap, length_report
 from analysis.settings import changed, describe
@@ -275,7 +276,7 @@ def _length_gap(baseline: Measurement, candidate: Measurement, *, partial: bool)
 
 
 ENERGY = "tokens_per_joule"
-HIGHER_IS_BETTER = ("tokens_per_s", "mean_request_tokens_per_s", ENERGY)
+HIGHER_IS_BETTER = ("tokens_per_s", "mean_request_tokens_per_s", ENERGY, GOODPUT)
 LATENCIES = tuple(
     f"{name}_{quantile}_s"
     for name in ("ttft", "tpot", "chunk_gap", "end_to_end")
@@ -302,16 +303,23 @@ def log_speedup(baseline: ArmRun, candidate: ArmRun, objective: str = "tokens_pe
     sign = 1.0 if objective in HIGHER_IS_BETTER else -1.0
     found = {}
     for theirs in baseline.measurements:
-        before = _log_figure(theirs, objective)
-        after = _log_figure(candidate.cell(theirs.cell), objective)
-        if before is not None and after is not None:
-            found[theirs.cell.label] = sign * (after - before)
+        ratio = _log_ratio(theirs, candidate.cell(theirs.cell), objective)
+        if ratio is not None:
+            found[theirs.cell.label] = sign * ratio
     return found
 
 
-def _log_figure(measurement: Measurement | None, objective: str) -> float | None:
-    value = figure(measurement, objective) if measurement else None
-    return math.log(value) if value is not None and math.isfinite(value) and value > 0 else None
+def _log_ratio(theirs: Measurement, ours: Measurement | None, objective: str) -> float | None:
+    """log(ours / theirs); None unless both are positive and finite. Goodput may be 0: `at_least_half`."""
+    if ours is None:
+        return None
+    values = [figure(m, objective) for m in (theirs, ours)]
+    if objective == GOODPUT:
+        if values == [0, 0]:
+            return 0.0
+        values = [at_least_half(m) for m in (theirs, ours)]
+    known = [v for v in values if v is not None and math.isfinite(v) and v > 0]
+    return math.log(known[1] / known[0]) if len(known) == 2 else None
 
 
 def mean_log_speedup(
@@ -329,13 +337,3 @@ def mean_log_speedup(
     if not by_cell or len(by_cell) < len(cells):
         return None
     return fmean([by_cell[cell.label] for cell in cells], [weights.of(cell) for cell in cells])
-
-
-def limit_ratios(run: ArmRun, limits: Mapping[str, float]) -> dict[str, float | None]:
-    """log(value / limit) of the worst Cell for each limit: above 0 is broken; None = not measured."""
-    found: dict[str, float | None] = {}
-    for name, limit in limits.items():
-        values = [figure(m, name) for m in run.measurements]
-        known = [v for v in values if v is not None]
-        found[name] = math.log(max(*known, 1e-9) / limit) if len(known) == len(values) > 0 else None
-    return found

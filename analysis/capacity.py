@@ -5,11 +5,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
-from analysis.block import limit_ratios
+from analysis.limits import limit_ratios, not_kept
 from analysis.report_input import HighestLoad, ReportInput
 from analysis.tables import Entry, Table
 from results.reasons import MACHINE_FAULTS
-from results.records import ArmRun, Block, Failure, Point
+from results.records import Block, Failure, Point
 
 BLOCKS_AT_THE_TOP = 2  # the highest load is kept in so many Blocks: one may be luck
 CLOSE_ENOUGH = 1.1  # between a rate that is kept and one that is not
@@ -32,24 +32,11 @@ def probe_of(block: Block, load: float, limits: Mapping[str, float]) -> Probe | 
     if run is None:
         return None
     speeds = [m.tokens_per_s for m in run.measurements if m.tokens_per_s is not None]
-    return Probe(load, _broken(run, limits), fmean(speeds) if speeds else None)
+    return Probe(load, not_kept(limit_ratios(run, limits), limits), fmean(speeds) if speeds else None)
 
 
 def _shown(failure: Failure) -> str:
     return f"{failure.reason}: {failure.evidence}"
-
-
-def _broken(run: ArmRun, limits: Mapping[str, float]) -> str:
-    """The limit that is exceeded most, with its value; "" = none."""
-    ratios = limit_ratios(run, limits)
-    unknown = next((name for name, ratio in ratios.items() if ratio is None), None)
-    if unknown is not None:
-        return f"{unknown} was not measured"
-    known = {name: ratio for name, ratio in ratios.items() if ratio is not None and ratio > 0}
-    if not known:
-        return ""
-    name = max(known, key=lambda n: known[n])
-    return f"{name} is {math.exp(known[name]) * limits[name]:.3g}, the limit {limits[name]:.3g}"
 
 
 def next_load(probes: Sequence[Probe], low: float, high: float, *, whole: bool) -> float | None:

@@ -12,7 +12,7 @@ from results.records import Cell, Measurement
 def cells(report: ReportInput) -> Table:
     """Medians over Blocks; no rows for a comparison, whose sides have a table of their own."""
     point, name = findings.subject(report), findings.subject_name(report).capitalize()
-    found = findings.shared_windows(point, report.blocks) if point is not None else None
+    found = findings.windows_of_both(point, report.blocks) if point is not None else None
     columns = ("Cell", "Baseline", name, "Ratio", "In flight", "Requests", "Tokens")
     title = "Tokens per second in each Cell"
     if point is None or found is None or report.comparison is not None:

@@ -170,27 +170,22 @@ _LATENCIES: Mapping[str, Callable[[Measurement], Quantiles | None]] = {
 }
 
 
-def shared_windows(
-    point: Point, blocks: Sequence[Block]
-) -> tuple[list[Measurement], list[Measurement]] | None:
-    """The reference's and the Point's windows of the Blocks that hold both; None without such a Block.
-
-    From the confirmation alone where there is one.
-    """
-    shared = [b for b in valid(blocks) if b.baseline is not None and b.arm(point) is not None]
-    shared = [b for b in shared if b.phase is Phase.CONFIRM] or shared
-    theirs = [m for b in shared if b.baseline is not None for m in b.baseline.measurements]
-    return (theirs, windows(point, shared)) if shared else None
-
-
 def latencies(point: Point, blocks: Sequence[Block]) -> list[Latency]:
-    """From the Blocks that hold both arms; from the confirmation alone where there is one."""
-    theirs, ours = shared_windows(point, blocks) or ([], [])
+    theirs, ours = windows_of_both(point, blocks)
     return [
         Latency(cell, name, median_quantiles(theirs, cell, read), median_quantiles(ours, cell, read))
         for cell in dict.fromkeys(m.cell for m in ours)
         for name, read in _LATENCIES.items()
     ]
+
+
+def windows_of_both(point: Point, blocks: Iterable[Block]) -> tuple[list[Measurement], list[Measurement]]:
+    """Windows of the baseline and of a Point, from the Blocks that hold both; from the confirmation alone
+    where there is one."""
+    shared = [b for b in valid(blocks) if b.baseline is not None and b.arm(point) is not None]
+    shared = [b for b in shared if b.phase is Phase.CONFIRM] or shared
+    theirs = [m for b in shared if b.baseline is not None for m in b.baseline.measurements]
+    return theirs, windows(point, shared)
 
 
 def median_quantiles(

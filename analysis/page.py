@@ -5,7 +5,17 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from analysis import capacity, cells, output_tables, profile_section, sections, tables, variables
+from analysis import (
+    capacity,
+    cells,
+    limit_tables,
+    output_tables,
+    profile_section,
+    sections,
+    tables,
+    tradeoff,
+    variables,
+)
 from analysis.answer import answer, command_title
 from analysis.head import head
 from analysis.markup import command, folded, pair, section, table, text
@@ -88,6 +98,16 @@ def _capacity(report: ReportInput, _: Figures) -> str:
     return section("capacity", "Highest load", table(capacity.highest_loads(report), titled=False))
 
 
+def _limits(report: ReportInput, _: Figures) -> str:
+    kept, good = limit_tables.limits(report), limit_tables.goodput(report)
+    return section("limits", "Limits", table(kept), table(good))
+
+
+def _front(report: ReportInput, _: Figures) -> str:
+    drawn, told = pair(tradeoff.figure(report)), table(tradeoff.table(report), titled=False)
+    return section("front", tradeoff.TITLE, drawn, told)
+
+
 def _profile(report: ReportInput, _: Figures) -> str:
     return profile_section.profile_section(report.profiles)
 
@@ -115,6 +135,8 @@ SECTIONS = (
     Section("evidence", "Evidence", _evidence),
     Section("capacity", "Highest load", _capacity),
     Section("latencies", "Latency", _latencies),
+    Section("limits", "Limits", _limits),
+    Section("front", "Front", _front),
     Section("search", "Search", sections.search),
     Section("acceptance", "Acceptance", sections.acceptance),
     Section("costs", "Costs", sections.costs),

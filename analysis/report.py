@@ -9,7 +9,18 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 
-from analysis import findings, hardware, noise, output_tables, searched, sides, tables, words
+from analysis import (
+    findings,
+    hardware,
+    limit_tables,
+    noise,
+    output_tables,
+    searched,
+    sides,
+    tables,
+    tradeoff,
+    words,
+)
 from analysis.answer import answer
 from analysis.noise import BlockNoise
 from analysis.page import page
@@ -97,6 +108,9 @@ def as_json(report: ReportInput) -> str:
         "objective": report.objective,
         "greedy": report.greedy,
         "same_margin": report.same_margin,
+        "limits": dict(report.limits),
+        "goodput": dict(report.goodput),
+        "baseline_breaks": report.baseline_breaks or None,
         "answer": {"tone": said.tone.value, "title": " ".join(filter(None, (said.big, said.unit)))},
         "headline": report.headline,
         "banner": report.banner,
@@ -110,6 +124,8 @@ def as_json(report: ReportInput) -> str:
         "invalid_blocks": [_invalid(b) for b in report.blocks if b.invalid is not None],
         "missing": findings.missing(report),
         "phases_s": dict(report.phases_s),
+        "goodput_by_cell": [asdict(found) for found in limit_tables.goodput_by_cell(report)],
+        "front": tradeoff.as_records(report),
         "hardware": hardware.figures(report),
         "profiles": [asdict(profile) for profile in report.profiles],
         "calibration": dict(tables.flat(report.calibration)),

@@ -67,6 +67,9 @@ class ReportInput:
     banner: str | None = None  # what to beware of first, e.g. signs that differ between classes
     command: str = ""  # exact command line of what to run: the winner, or the baseline if nothing beats it
     objective: str = "tokens_per_s"  # what speed-ups are ratios of, see analysis.block.OBJECTIVES
+    limits: Mapping[str, float] = field(default_factory=dict)  # name -> upper bound, see analysis.limits
+    goodput: Mapping[str, float] = field(default_factory=dict)  # limits of a single request, analysis.goodput
+    baseline_breaks: str = ""  # the limits that the baseline itself breaks, in words
     weights: Weights = EQUAL_WEIGHTS  # of the Cells in a speed-up over all of them
     same_margin: float = 0.02  # share of the baseline within which a configuration is the SAME
     environment: Mapping[str, object] = field(default_factory=dict)  # nested fingerprint

@@ -29,12 +29,13 @@ def sentence(verdict: Verdict, objective: str) -> str:
     bounds = f"{words.signed_percent(effect.low)} to {words.signed_percent(effect.high)}"
     shown = f"({bounds} over {words.count(effect.blocks, 'Block')})"
     of = f" {words.use_of(objective)}".rstrip()
+    (better, worse), equally = words.signs(objective), words.equally(objective)
     share = f"{100 * abs(math.expm1(effect.log_ratio)):.1f} %"
     return {
-        VerdictKind.BETTER: f"B is {share} faster{of} than A {shown}.",
-        VerdictKind.WORSE: f"B is {share} slower{of} than A {shown}.",
-        VerdictKind.SAME: f"B is as fast{of} as A {shown}.",
-    }.get(verdict.kind, f"It is not decided which is faster{of}: B is at {_at(effect)} of A {shown}.")
+        VerdictKind.BETTER: f"B is {share} {better}{of} than A {shown}.",
+        VerdictKind.WORSE: f"B is {share} {worse}{of} than A {shown}.",
+        VerdictKind.SAME: f"B is {equally}{of} as A {shown}.",
+    }.get(verdict.kind, f"It is not decided which is {better}{of}: B is at {_at(effect)} of A {shown}.")
 
 
 def _at(effect: Effect) -> str:

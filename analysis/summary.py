@@ -2,11 +2,13 @@
 
 import math
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from statistics import fmean
+from types import MappingProxyType
 
+from analysis.goodput import goodput
 from analysis.gpu_windows import merged_gpus
 from analysis.output import is_degenerate
 from analysis.statistics import quantiles, ratio
@@ -15,6 +17,8 @@ from results.records import Acceptance, Cell, Failure, Measurement, Request, Tel
 
 MAX_WAITING_SHARE = 0.05  # of gauge samples in which the server let requests wait
 MIN_CONCURRENCY_SHARE = 0.95  # of the concurrency asked for
+
+NO_BOUNDS: Mapping[str, float] = MappingProxyType({})
 
 Window = tuple[float, float]  # start and end, seconds since the load began
 
@@ -27,18 +31,21 @@ def summarise(
     telemetry: Telemetry,
     *,
     max_tokens: int | None,
+    bounds: Mapping[str, float] = NO_BOUNDS,
 ) -> Measurement:
     """Summary of the Requests of one Cell, sent from second 0 to `wall_s`.
 
     Tokens come from usage only: one successful request without usage and there is no token figure.
     Throughput counts the tokens of the steady window (see steady_window); `output_tokens` is that
     count, rounded. Latencies are those of every successful request. No figure is NaN or infinite.
+    `bounds` are those of a request that counts for the goodput (see analysis.goodput).
     """
     good = [r for r in requests if r.error is None]
     errors = [r.error for r in requests if r.error is not None]
     window = steady_window(requests, requested_concurrency(cell), wall_s)
     wall = window[1] - window[0]
     tokens = tokens_within(good, window)
+    goodput_per_s, within_limits_share = goodput(requests, window, bounds)
     return Measurement(
         cell=cell,
         requests=len(requests),
@@ -59,6 +66,8 @@ def summarise(
         tokens_by_prompt=tokens_by_prompt(good),
         acceptance=acceptance,
         telemetry=telemetry,
+        goodput_per_s=goodput_per_s,
+        within_limits_share=within_limits_share,
     )
 
 

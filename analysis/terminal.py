@@ -14,6 +14,7 @@ from analysis.answer import Answer, Tone, answer, command_title
 from analysis.cost_section import prediction_line
 from analysis.findings import best_verdict, confirmed_against, failed, missing, reason_of, search_estimate
 from analysis.hardware import in_short
+from analysis.limit_tables import in_short as limits_in_short
 from analysis.profile_findings import cautions, latest
 from analysis.profile_findings import headline as profile_headline
 from analysis.profile_findings import in_short as profile_in_short
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
 
 # Yellow and cyan cannot be read on white, nor blue on black.
 _GOOD, _BAD, _CAUTION = "green", "red", "magenta"
-_TONES = {Tone.FASTER: _GOOD, Tone.STAY: "", Tone.OPEN: _CAUTION}
+_TONES = {Tone.FASTER: _GOOD, Tone.STAY: "", Tone.LIMITS: "", Tone.OPEN: _CAUTION}
 _KINDS = {VerdictKind.BETTER: _GOOD, VerdictKind.WORSE: _BAD, VerdictKind.SAME: ""}
 _FIGURES = ("in search", "Blocks")  # headers of columns that are numbers
 _COMMAND_WIDTH = 76  # characters of a line, so that no terminal breaks it inside an argument
@@ -145,6 +146,8 @@ def _facts(report: ReportInput, best: Verdict | None) -> "list[tuple[str, Text]]
         lines = [_text(f"- {sentence}") for sentence in missing(report)]
         return [*facts, *(("" if i else "Not checked", line) for i, line in enumerate(lines))]
     facts += [(name, _text(said)) for name, said in _unusual(report)]
+    if best is not None and (kept := limits_in_short(best.point, report)):
+        facts.append(("Limits", _text(kept)))
     invalid = [v for v in report.verdicts if v.kind is VerdictKind.INVALID]
     if best is not None and (short := in_short(report)):
         facts.append(("Hardware", _text(short)))

@@ -1,7 +1,8 @@
 """What the words of a report mean."""
 
 from analysis.block import ENERGY, HIGHER_IS_BETTER
-from analysis.words import latency_name
+from analysis.goodput import GOODPUT
+from analysis.words import equally, latency_name
 
 _DEFINITIONS = {
     "Baseline": (
@@ -65,6 +66,14 @@ _DEFINITIONS = {
     "LOSSY": (
         "A setting under which the output is not distributed as the model's own, such as an acceptance "
         "threshold below 1: fast, and another model in effect. Never a finalist."
+    ),
+    "Limits": (
+        "Upper bounds of the sweep on latency, memory or energy. The worst Cell decides, over several Blocks "
+        "the median one. A configuration that breaks one is never the winner, however fast it is."
+    ),
+    "Goodput": (
+        "Requests per second of the steady window that kept the limits of a single request; a failed one "
+        "never does. A request counts where it ended, its times from when it was due."
     ),
     "Energy per token": (
         "Energy of the server's GPUs over the whole window, by their own counter where they have one, "
@@ -144,6 +153,9 @@ def _speedup_definition(objective: str, ours: str, theirs: str) -> str:
     if objective == ENERGY:
         ratio = f"Output tokens per joule of GPU energy of {ours} divided by those of {theirs}"
         scale = "1.25x takes 20 % less energy per token, 0.80x takes 25 % more"
+    elif objective == GOODPUT:
+        ratio = f"Requests per second within their limits of {ours} divided by those of {theirs}"
+        scale = "1.20x is 20 % more, 0.80x is 20 % less; no request at all counts as half of one"
     elif objective in HIGHER_IS_BETTER:
         mean = ", the mean over requests," if objective != "tokens_per_s" else ""
         ratio = f"Output tokens per second{mean} of {ours} divided by those of {theirs}"
@@ -152,4 +164,5 @@ def _speedup_definition(objective: str, ours: str, theirs: str) -> str:
         ratio = f"{latency_name(objective)} of {theirs} divided by that of {ours}"
         scale = "1.25x takes 20 % less time, 0.80x takes 25 % more"
     cells = "Over several Cells: the geometric mean."
-    return f"{ratio}, in the same Blocks: 1.00x is equally fast, {scale}. {cells}"
+    same = equally(objective).replace("as ", "equally ", 1)
+    return f"{ratio}, in the same Blocks: 1.00x is {same}, {scale}. {cells}"

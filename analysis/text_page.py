@@ -9,10 +9,12 @@ from analysis import (
     failures,
     findings,
     hardware,
+    limit_tables,
     output_tables,
     profile_section,
     sides,
     tables,
+    tradeoff,
     words,
 )
 from analysis.answer import answer, command_title
@@ -57,6 +59,9 @@ def _tables(report: ReportInput) -> tuple[Table, ...]:
         capacity.highest_loads(report),
         cells.cells(report),
         tables.latency(report),
+        limit_tables.limits(report),
+        limit_tables.goodput(report),
+        tradeoff.table(report),
         tables.outputs(report),
         output_tables.accuracy(report),
         output_tables.divergence(report),

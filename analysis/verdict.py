@@ -9,12 +9,14 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from statistics import fmean, median
+from statistics import fmean
 
 from analysis.acceptance import over_windows
 from analysis.accuracy import DOUBT, accuracy, in_words, is_worse
-from analysis.block import limit_ratios, log_speedup, mean_log_speedup
+from analysis.block import log_speedup, mean_log_speedup
+from analysis.goodput import GOODPUT, empty_windows
 from analysis.gpu import gpu_warnings
+from analysis.limits import median_ratios, not_kept
 from analysis.output import divergence_shares, pooled
 from analysis.statistics import LOOKS, look_alpha, t_interval
 from analysis.summary import merged_telemetry
@@ -97,8 +99,8 @@ def conclude(
     """One Verdict per finalist, in their order, from the usable confirmation Blocks.
 
     `finalists` are all that entered the confirmation, also those dropped since: alpha is split over
-    them. A finalist that failed in any usable Block, or breaks a limit (latency -> upper bound), is
-    INVALID, however fast it is; so is one with significantly fewer right answers, where prompts have
+    them. A finalist that failed in any usable Block, or breaks one of `limits` (see analysis.limits),
+    is INVALID, however fast it is; so is one with significantly fewer right answers, where prompts have
     references. Unless both arms serve the `same_model`, nothing is made of outputs that differ; nor
     unless they are `greedy`, of texts.
     """
@@ -115,7 +117,7 @@ def conclude(
             known, looks=looks, alpha=alpha, finalists=len(finalists), same_margin=same_margin
         )
         used = pairs[: effect.blocks] if effect else pairs
-        if effect and (broken := _broken_limit(used, limits or {})):  # at planned looks only
+        if effect and (broken := _broken_limit(used, limits or {}, weights)):  # at planned looks only
             found.append(Verdict(VerdictKind.INVALID, point, None, {}, (), None, None, None, broken))
             continue
         verdict = _verdict(kind, point, effect, used, each, objective)
@@ -149,17 +151,10 @@ def _fault(pairs: Sequence[_Pair], ratios: Sequence[float | None]) -> str:
     return ""
 
 
-def _broken_limit(pairs: Sequence[_Pair], limits: Mapping[str, float]) -> str:
-    """The limit that the median Block breaks."""
-    for name, limit in limits.items():
-        ratios = [limit_ratios(pair.candidate, limits)[name] for pair in pairs]
-        known = [r for r in ratios if r is not None]
-        if len(known) < len(ratios):
-            return f"{Reason.LIMIT_EXCEEDED}: {name} was not measured, the limit {limit:.3g} s"
-        if median(known) > 0:
-            value = math.exp(median(known)) * limit
-            return f"{Reason.LIMIT_EXCEEDED}: {name} is {value:.3g} s, the limit {limit:.3g} s"
-    return ""
+def _broken_limit(pairs: Sequence[_Pair], limits: Mapping[str, float], weights: Weights) -> str:
+    """The limits that the median Block breaks."""
+    ratios = median_ratios([pair.candidate for pair in pairs], limits, weights)
+    return f"{Reason.LIMIT_EXCEEDED}: {told}" if (told := not_kept(ratios, limits)) else ""
 
 
 def _verdict(
@@ -183,7 +178,7 @@ def _verdict(
         None,
         acceptance.length,
         _why(kind, effect, pairs),
-        _warnings(pairs, acceptance),
+        _warnings(pairs, acceptance, objective),
         _by_cell(pairs, alpha, objective),
     )
 
@@ -259,15 +254,17 @@ def _why(kind: VerdictKind, effect: Effect | None, pairs: Sequence[_Pair]) -> st
     return f"{percent(effect.log_ratio)} ({bounds}) over {effect.blocks} Blocks: {meaning}."
 
 
-def _warnings(pairs: Sequence[_Pair], acceptance: Acceptance) -> tuple[str, ...]:
+def _warnings(pairs: Sequence[_Pair], acceptance: Acceptance, objective: str) -> tuple[str, ...]:
     """Each once, however many Blocks say it."""
     windows = [m for p in pairs for m in p.candidate.measurements]
     doubts = [m.acceptance for m in windows if m.acceptance.state is AcceptanceState.COUNTERS_DISAGREE]
     notes = [f"acceptance: {a.note}" for a in (*doubts, acceptance) if a.note]
     of_blocks = [warning for p in pairs for warning in p.block.warnings]
-    theirs = merged_telemetry([m.telemetry for p in pairs for m in p.baseline.measurements])
-    on_gpus = gpu_warnings(theirs, merged_telemetry([m.telemetry for m in windows]))
-    return tuple(dict.fromkeys([*notes, *of_blocks, *on_gpus]))
+    theirs = [m for p in pairs for m in p.baseline.measurements]
+    on_gpus = gpu_warnings(*(merged_telemetry([m.telemetry for m in arm]) for arm in (theirs, windows)))
+    counted = objective == GOODPUT and bool(pairs)
+    empty = empty_windows(theirs, windows, reference_name(pairs[0].baseline.point)) if counted else ""
+    return tuple(dict.fromkeys([*notes, *of_blocks, *on_gpus, *filter(None, [empty])]))
 
 
 def _diverges_beyond(outputs: OutputCheck, control: OutputCheck, pairs: Sequence[_Pair]) -> str:
@@ -325,6 +322,7 @@ def _estimate(verdict: Verdict) -> float:
 
 class AnswerKind(StrEnum):
     WINNER = "winner"
+    KEEPS_LIMITS = "the baseline breaks a limit that another configuration keeps"
     NONE_BETTER = "no configuration beats the baseline"
     UNDECIDED = "undecided"
     INVALID = "nothing could be measured"
@@ -351,34 +349,72 @@ class Answer:
     banner: str  # says which classes gain and which lose; "" = signs do not differ
 
 
-def answer(verdicts: Sequence[Verdict]) -> Answer:
-    """The winner is the BETTER finalist with the largest estimate; without one, say what is known."""
-    winner = _leader(verdicts)
+def answer(verdicts: Sequence[Verdict], baseline_breaks: str = "") -> Answer:
+    """The winner is the BETTER finalist with the largest estimate; without one, say what is known.
+
+    `baseline_breaks` says which limits the baseline itself breaks ("" = none): then it is no choice, and
+    without a BETTER finalist the best of those that keep the limits is the winner.
+    """
+    winner = _leader(verdicts) or (_keeper(verdicts) if baseline_breaks else None)
     others = [v for v in verdicts if v is not winner and v.effect]
     best = max(others, key=_estimate, default=None)
     kind = _answer_kind(verdicts, winner)
     signs = _signs(winner or best)
-    return Answer(kind, winner, best, _sentence(kind, winner, best), signs, _banner(signs))
+    sentence = _sentence(kind, verdicts, winner, best, baseline_breaks)
+    banner = [itself_breaks(baseline_breaks) * (baseline_breaks not in sentence), _banner(signs)]
+    return Answer(kind, winner, best, sentence, signs, "\n".join(filter(None, banner)))
+
+
+def itself_breaks(limits: str, reference: str = "The baseline") -> str:
+    """The caution that what everything is compared with breaks a limit itself; "" = it breaks none."""
+    return f"{reference} itself breaks a limit: {limits}." if limits else ""
+
+
+def _keeper(verdicts: Sequence[Verdict]) -> Verdict | None:
+    """The best of those that were found to keep the limits, faster than the baseline or not."""
+    keeping = [v for v in verdicts if v.effect and v.kind is not VerdictKind.INVALID]
+    return max(keeping, key=_estimate, default=None)
 
 
 def _answer_kind(verdicts: Sequence[Verdict], winner: Verdict | None) -> AnswerKind:
     if winner:
-        return AnswerKind.WINNER
+        return AnswerKind.WINNER if winner.kind is VerdictKind.BETTER else AnswerKind.KEEPS_LIMITS
     kinds = {v.kind for v in verdicts} - {VerdictKind.INVALID}
     if not kinds:
-        all_break = bool(verdicts) and all(breaks_limit(v) for v in verdicts)
-        return AnswerKind.NONE_BETTER if all_break else AnswerKind.INVALID
+        return AnswerKind.NONE_BETTER if _all_break(verdicts) else AnswerKind.INVALID
     return AnswerKind.UNDECIDED if VerdictKind.UNDECIDED in kinds else AnswerKind.NONE_BETTER
 
 
-def _sentence(kind: AnswerKind, winner: Verdict | None, best: Verdict | None) -> str:
+def _all_break(verdicts: Sequence[Verdict]) -> bool:
+    return bool(verdicts) and all(breaks_limit(v) for v in verdicts)
+
+
+def _sentence(
+    kind: AnswerKind,
+    verdicts: Sequence[Verdict],
+    winner: Verdict | None,
+    best: Verdict | None,
+    baseline_breaks: str,
+) -> str:
+    if winner and kind is AnswerKind.KEEPS_LIMITS:
+        keeps = f"{winner.point.label} keeps every limit, at {winner.why}"
+        return f"The baseline breaks a limit ({baseline_breaks}); {keeps}"
     if winner:
         return f"{winner.point.label} beats the baseline: {winner.why}"
+    if _all_break(verdicts):
+        return no_one_keeps(baseline_breaks)
     closest = f" Closest: {best.point.label}, {best.why}" if best else ""
     return {
         AnswerKind.NONE_BETTER: "No configuration beats the baseline.",
         AnswerKind.UNDECIDED: "It is not decided whether any configuration beats the baseline.",
     }.get(kind, "No finalist could be measured.") + closest
+
+
+def no_one_keeps(baseline_breaks: str) -> str:
+    """The sentence where every configuration breaks a limit."""
+    if baseline_breaks:
+        return f"No configuration keeps the limits, nor does the baseline: {baseline_breaks}."
+    return "No configuration keeps the limits, so none beats the baseline within them."
 
 
 def _signs(verdict: Verdict | None) -> tuple[ClassSign, ...]:

@@ -5,6 +5,7 @@ import re
 from datetime import UTC, datetime
 
 from analysis.block import ENERGY, HIGHER_IS_BETTER
+from analysis.goodput import GOODPUT
 from results.reasons import Reason
 from results.records import Effect, TrialState, VerdictKind
 
@@ -106,9 +107,9 @@ def _latency(objective: str) -> tuple[str, str]:
     return f"{name} {quantile}", use
 
 
-def latency_name(objective: str) -> str:
-    """`TTFT p95`."""
-    return _latency(objective)[0]
+def latency_name(latency: str) -> str:
+    """`TTFT p95`, of `ttft_p95_s`."""
+    return _latency(latency)[0]
 
 
 def use_of(objective: str) -> str:
@@ -120,6 +121,8 @@ def than_baseline(objective: str, server: str = "the same server without specula
     """What completes `1.21x` into a statement about this objective."""
     if objective == ENERGY:
         return f"the tokens per joule of {server}"
+    if objective == GOODPUT:
+        return f"the goodput of {server}"
     if objective in HIGHER_IS_BETTER:
         per_request = " per request" if objective != "tokens_per_s" else ""
         return f"the speed{per_request} of {server}"
@@ -129,7 +132,13 @@ def than_baseline(objective: str, server: str = "the same server without specula
 
 def signs(objective: str) -> tuple[str, str]:
     """What is above and what below the baseline."""
-    return ("more frugal", "less frugal") if objective == ENERGY else ("faster", "slower")
+    other = {ENERGY: ("more frugal", "less frugal"), GOODPUT: ("better in goodput", "worse in goodput")}
+    return other.get(objective, ("faster", "slower"))
+
+
+def equally(objective: str) -> str:
+    """What is at the baseline, e.g. `as fast`."""
+    return {ENERGY: "as frugal", GOODPUT: "as good in goodput"}.get(objective, "as fast")
 
 
 def signed_percent(log_ratio: float) -> str:

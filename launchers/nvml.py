@@ -223,6 +223,12 @@ def tells_energy() -> bool:
     )
 
 
+def tells_memory() -> bool:
+    """Whether every GPU tells how much of its memory is used."""
+    devices = driver().devices
+    return bool(devices) and not any(isinstance(d.reading("memory_bytes"), Refusal) for d in devices)
+
+
 def installed_gpus() -> Gpus:
     """The GPUs for the fingerprint of this machine."""
     found = driver()

@@ -337,6 +337,8 @@ class Measurement:
     tokens_by_prompt: Mapping[str, int]  # output tokens of every successful request
     acceptance: Acceptance
     telemetry: Telemetry
+    goodput_per_s: float | None = None  # requests that ended in the window within `goodput`, / wall
+    within_limits_share: float | None = None  # of the requests that ended in the window, failed ones too
 
     @property
     def energy_j(self) -> float | None:

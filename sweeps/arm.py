@@ -74,6 +74,7 @@ class Arm:
     name: str
     max_tokens: int
     counted_in_reply: Callable[[Mapping[str, float]], SpecCounters | None]
+    bounds: Mapping[str, float] = field(default_factory=dict)  # of a request that counts for the goodput
     argv: tuple[str, ...] = ()  # what an operator can start the same server with
     image: str = ""
     endpoint: Endpoint | None = None
@@ -152,7 +153,15 @@ class Arm:
         wall_s = sum(turn.wall_s for turn in turns)
         host = merged_telemetry([turn.host for turn in turns])
         acceptance = self._acceptance(turns, requests)
-        return summarise(cell, requests, wall_s, acceptance, host, max_tokens=self.max_tokens)
+        return summarise(
+            cell,
+            requests,
+            wall_s,
+            acceptance,
+            host,
+            max_tokens=self.max_tokens,
+            bounds=self.bounds,
+        )
 
     def _acceptance(self, turns: Sequence[Turn], requests: Sequence[Request]) -> Acceptance:
         """From the server's counters, else from the replies, compared with whatever else counts the same."""
@@ -187,7 +196,8 @@ def up(
     the server is one to be traced, and never to be measured.
     """
     began = time.monotonic()
-    arm = Arm(point, name, setup.sweep.workload.max_tokens, setup.engine.counted_in_reply)
+    sweep = setup.sweep
+    arm = Arm(point, name, sweep.workload.max_tokens, setup.engine.counted_in_reply, sweep.goodput)
     arm.lossy, port = setup.engine.lossy(point, setup.served), free_port()
     launch = launch_of(setup.engine, setup.served, point, port, setup.folder.logs / f"{name}.log")
     launch = launch if tracer is None else traced(launch, tracer)

@@ -10,6 +10,7 @@ from typing import Protocol
 from analysis.acceptance import SlotCounts
 from analysis.accuracy import scores
 from analysis.block import ENERGY, Rules, arm_failure, disturbance, judge
+from analysis.goodput import GOODPUT
 from analysis.gpu import different_limits
 from analysis.output import compare_outputs
 from analysis.parity import workload_warnings
@@ -180,8 +181,9 @@ class Blocks:
         return self._setups.get(point.key, self._setup)
 
     def _gate(self, arm: Arm, phase: Phase, baseline: Point) -> Gate | None:
-        if phase is not Phase.SEARCH or arm.point == baseline or self._setup.sweep.objective == ENERGY:
-            return None  # the gate knows speed alone
+        knows = self._setup.sweep.objective not in (ENERGY, GOODPUT)  # the gate knows speed alone
+        if phase is not Phase.SEARCH or arm.point == baseline or not knows:
+            return None
         return Gate(self._baseline_s, self._setup.sweep.patience.hopeless_ratio)
 
     def _measure(self, arm: Arm, phase: Phase, baseline: Point, window: Window, gate: Gate | None) -> None:

@@ -9,6 +9,7 @@ from results.reasons import MACHINE_FAULTS
 from results.records import Phase, Point
 from results.store import RunFolder
 from sweeps.block import Blocks
+from sweeps.limits import check_measurable
 from sweeps.loads import Question, found_loads, loads_of, note, probes_of
 from sweeps.observer import Observer
 from sweeps.prepare import Plan
@@ -35,6 +36,7 @@ def run_capacity(
 
     Started again, it goes on where it ended. Raises UsageError and MeasurementInvalid.
     """
+    check_measurable(plan.sweep.model_copy(update={"limits": dict(question.limits)}))
     asked = question.within(plan.grids[Phase.CONFIRM])
     if asked.high < question.high:
         observer.note(f"the prompts are enough for loads up to {asked.high:.3g}, not for {question.high:g}")

@@ -4,6 +4,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import NotRequired, TypedDict
 
+from analysis.limits import broken_by_baseline
 from analysis.verdict import conclude, still_open
 from results.records import Block, Phase, Point, Trial, Verdict, Weights
 from results.store import RunFolder
@@ -43,7 +44,10 @@ def finalists_of(folder: RunFolder, trials: Sequence[Trial], sweep: Sweep) -> li
     """
     earlier = [Point(p["method"], p["knobs"]) for p in folder.read_json("finalists.json").get("points", [])]
     margin = math.log1p(sweep.confirm.same_margin)
-    points = {p.key: p for p in [*earlier, *finalists(trials, sweep.confirm.finalists, margin)]}
+    searched = [b for b in folder.blocks() if b.phase is Phase.SEARCH] if sweep.limits else []
+    is_out = bool(broken_by_baseline(searched, sweep.limits, sweep.weights.to_record()))
+    chosen = finalists(trials, sweep.confirm.finalists, margin, baseline_is_out=is_out)
+    points = {p.key: p for p in [*earlier, *chosen]}
     return [*points.values()]
 
 

@@ -30,6 +30,7 @@ load:
 # What counts, and when to stop.
 objective: tokens_per_s
 # limits: {ttft_p95_s: 0.5}  # a winner must keep them
+# goodput: {ttft_s: 0.5}     # of each request; objective: goodput_per_s  counts those that keep it
 budget:
   trials: 14                 # points to measure; the confirmation of the best three comes on top
   # hours: 2

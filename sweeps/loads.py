@@ -5,8 +5,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
-from analysis.block import LATENCIES
 from analysis.capacity import Probe, highest_load, next_load, probe_of
+from analysis.limits import LIMITS, bytes_of
 from analysis.report_input import HighestLoad
 from results.errors import UsageError
 from results.records import Point
@@ -37,8 +37,8 @@ class Question:
                 " --limit ttft_p95_s=0.5"
             )
         for name, limit in self.limits.items():
-            if name not in LATENCIES:
-                raise UsageError(f"--limit: unknown limit {name!r}{nearest(name, LATENCIES)}")
+            if name not in LIMITS:
+                raise UsageError(f"--limit: unknown limit {name!r}{nearest(name, LIMITS)}")
             if not 0 < limit < math.inf:
                 raise UsageError(f"--limit {name}: {limit:g} is no upper limit")
         whole = self.low == int(self.low) and self.high == int(self.high)
@@ -84,7 +84,7 @@ def question(
 def _limit(text: str) -> tuple[str, float]:
     name, _, value = text.partition("=")
     try:
-        return name, float(value)
+        return name, bytes_of(value) if name.endswith("_bytes") else float(value)
     except ValueError:
         raise UsageError(f"--limit {text}: expected NAME=VALUE, e.g. ttft_p95_s=0.5") from None
 

@@ -5,9 +5,19 @@ from typing import Any
 
 import msgspec
 
+from analysis.limits import broken_by_baseline
 from analysis.report_input import Comparison, ReportInput, Side
 from analysis.sides import sentence
-from analysis.verdict import Answer, AnswerKind, answer, breaks_limit, conclude, percent
+from analysis.verdict import (
+    Answer,
+    AnswerKind,
+    answer,
+    breaks_limit,
+    conclude,
+    itself_breaks,
+    no_one_keeps,
+    percent,
+)
 from results.errors import UsageError
 from results.profile import Profile
 from results.records import BASELINE, Block, Phase, Point, Trial, Verdict, VerdictKind
@@ -21,6 +31,7 @@ from sweeps.sweep import Sweep, parse_sweep
 
 EXIT_CODES = {
     AnswerKind.WINNER: 0,
+    AnswerKind.KEEPS_LIMITS: 0,
     AnswerKind.NONE_BETTER: 0,
     AnswerKind.UNDECIDED: 4,
     AnswerKind.INVALID: 5,
@@ -53,7 +64,8 @@ def read_run(folder: RunFolder) -> tuple[ReportInput, int]:
     confirmed = [b for b in blocks if b.phase is Phase.CONFIRM and b.invalid is None]
     confirmed = confirmation(confirmed, confirmed[-1].compared_with) if confirmed else []
     verdicts = conclude(confirmed, points, **rules_of(sweep)) if confirmed else []
-    found = answer(verdicts) if verdicts else _unconfirmed(trials)
+    breaks = broken_by_baseline(blocks, sweep.limits, sweep.weights.to_record())
+    found = answer(verdicts, breaks) if verdicts else _unconfirmed(trials, breaks)
     sessions = folder.read_json("sessions.json").get("sessions", [])
     ended = folder.read_json("ended.json").get("trials") == len(trials)
     report = ReportInput(
@@ -72,6 +84,9 @@ def read_run(folder: RunFolder) -> tuple[ReportInput, int]:
         phases_s=_phases_s(blocks, sessions, profiles),
         profiles=profiles,
         objective=sweep.objective,
+        limits=sweep.limits,
+        goodput=sweep.goodput,
+        baseline_breaks=breaks,
         weights=sweep.weights.to_record(),
         greedy=sweep.workload.is_greedy,
         same_margin=sweep.confirm.same_margin,
@@ -107,7 +122,9 @@ def _read_comparison(
     kind = verdicts[0].kind if verdicts else VerdictKind.UNDECIDED
     decided = bool(verdicts) and not open_points(verdicts, rules)
     alone = len(sides) == 1 and len(usable) >= sweep.confirm.looks[0]
-    faster = {VerdictKind.BETTER: sides[-1], VerdictKind.WORSE: sides[0]}.get(kind)
+    breaks = broken_by_baseline(blocks, sweep.limits, sweep.weights.to_record())
+    slower = sides[0] if not breaks else sides[-1]  # what to run then: A, unless it is no choice
+    faster = {VerdictKind.BETTER: sides[-1], VerdictKind.WORSE: slower}.get(kind)
     sessions = folder.read_json("sessions.json").get("sessions", [])
     lossy = {arm.point.name: arm.lossy for b in usable for arm in b.arms if arm.lossy}
     report = ReportInput(
@@ -122,6 +139,7 @@ def _read_comparison(
                 [
                     RANDOM_TOKENS if sweep.workload.random_tokens else "",
                     *(f"LOSSY: {name}: {why}." for name, why in lossy.items()),
+                    itself_breaks(breaks, "A"),
                     answer(verdicts).banner,
                 ],
             )
@@ -132,6 +150,9 @@ def _read_comparison(
         calibration=sessions[-1]["calibration"] if sessions else {},
         phases_s=_phases_s(blocks, sessions),
         objective=sweep.objective,
+        limits=sweep.limits,
+        goodput=sweep.goodput,
+        baseline_breaks=breaks,
         weights=sweep.weights.to_record(),
         greedy=sweep.workload.is_greedy,
         same_margin=sweep.confirm.same_margin,
@@ -159,7 +180,7 @@ def _sentence_of(
     return f"Nothing can be said yet: {done}."
 
 
-def _unconfirmed(trials: Sequence[Trial]) -> Answer:
+def _unconfirmed(trials: Sequence[Trial], baseline_breaks: str) -> Answer:
     """The answer before any confirmation Block."""
     tried = [t for t in trials if not t.point.is_baseline]
     measured = [t for t in tried if t.log_speedup is not None]
@@ -169,10 +190,9 @@ def _unconfirmed(trials: Sequence[Trial]) -> Answer:
             f"Not confirmed yet. Best in the search: {best.point.label},"
             f" {percent(best.log_speedup)} against the baseline (optimistic, as the best of many is)."
         )
-        return Answer(AnswerKind.UNDECIDED, None, None, sentence, (), "")
+        return Answer(AnswerKind.UNDECIDED, None, None, sentence, (), itself_breaks(baseline_breaks))
     if any(t.limits for t in measured):
-        sentence = "No configuration keeps the limits, so none beats the baseline within them."
-        return Answer(AnswerKind.NONE_BETTER, None, None, sentence, (), "")
+        return Answer(AnswerKind.NONE_BETTER, None, None, no_one_keeps(baseline_breaks), (), "")
     if measured or not tried:
         sentence = "Not confirmed yet." if measured else "Nothing has been measured yet."
         return Answer(AnswerKind.UNDECIDED, None, None, sentence, (), "")
@@ -181,7 +201,7 @@ def _unconfirmed(trials: Sequence[Trial]) -> Answer:
 
 def _command(found: Answer, sweep: Sweep, blocks: Sequence[Block]) -> str:
     """What to run: the winner, or the baseline if nothing beats it; as it was last started."""
-    if found.kind not in (AnswerKind.WINNER, AnswerKind.NONE_BETTER):
+    if found.kind in (AnswerKind.UNDECIDED, AnswerKind.INVALID):
         return ""
     compared_with = next((b.compared_with for b in reversed(blocks)), BASELINE)
     return _command_of(found.winner.point if found.winner else compared_with, sweep, blocks)

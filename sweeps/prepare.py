@@ -4,7 +4,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from analysis.block import ENERGY
 from launchers.containers.image import Told, silent
 from launchers.containers.images import Images
 from launchers.containers.options import check_passed, missing_sources, shm_bytes
@@ -13,7 +12,7 @@ from launchers.engines.engine import Engine, Served
 from launchers.engines.model_folder import where_it_lies
 from launchers.engines.nccl import nccl_version
 from launchers.nccl.shm import too_small
-from launchers.nvml import driver, installed_gpus, tells_energy
+from launchers.nvml import installed_gpus
 from launchers.place import Places, on_this_machine
 from results.environment import fingerprint, short_hash
 from results.errors import UsageError
@@ -22,6 +21,7 @@ from results.secrets import is_secret
 from results.store import RunFolder
 from sweeps import workload as prompts_of
 from sweeps.container import Container
+from sweeps.limits import check_measurable, goodput_notes
 from sweeps.pace import Pace, parse_pace
 from sweeps.setup import Setup
 from sweeps.space import Rules, Space, build_space
@@ -54,7 +54,8 @@ class Plan:
     @property
     def notes(self) -> Sequence[str]:
         """What to know before it starts: old rules, what was left out of the Space ..."""
-        return (*self.unseen, *self.engine.notes(self.served), *self.space.notes)
+        own = goodput_notes(self.sweep, self.windows)
+        return (*self.unseen, *self.engine.notes(self.served), *self.space.notes, *own)
 
     def environment(self) -> Mapping[str, object]:
         """Fingerprint of what is measured and where."""
@@ -143,7 +144,7 @@ def plan_of(
 ) -> Plan:
     """The Plan of a sweep on this engine, over what `space_of` gives. Raises UsageError."""
     paces = [parse_pace(spec) for spec in sweep.load]
-    _check_energy(sweep)
+    check_measurable(sweep)
     check_fixed(sweep.env, lambda: nccl_version(engine.torch_of(BASELINE)))
     refuse_secret_args([*sweep.args, *sweep.shared])
     served = engine.resolve(sweep.model, sweep.draft, sweep.args, sweep.env)
@@ -284,18 +285,6 @@ def _check_weights(sweep: Sweep, classes: Sequence[str], paces: Sequence[Pace]) 
             raise UsageError(f"weights.{key}: all are 0, so that nothing would count")
 
 
-def _check_energy(sweep: Sweep) -> None:
-    if sweep.objective != ENERGY or tells_energy():
-        return
-    found = driver()
-    seen = f"the driver does not tell it of {found.devices[0].name}" if found.devices else "there is no GPU"
-    why = f" ({found.absent})" if found.absent else ""
-    raise UsageError(
-        f"objective: {ENERGY} needs GPUs that tell their energy or power, and {seen}{why}:"
-        " choose tokens_per_s, ttft_p50_s, tpot_p50_s or end_to_end_p50_s"
-    )
-
-
 def _check_paces(sweep: Sweep, paces: Sequence[Pace]) -> None:
     names = [str(pace) for pace in paces]
     if len(set(names)) < len(names):
@@ -305,5 +294,5 @@ def _check_paces(sweep: Sweep, paces: Sequence[Pace]) -> None:
     if sweep.objective == "tokens_per_s" and any(p.concurrency is None for p in paces):
         raise UsageError(
             "objective: in an open loop (poisson, replay) the pace decides tokens_per_s:"
-            " choose ttft_p50_s, tpot_p50_s or end_to_end_p50_s"
+            " choose goodput_per_s, ttft_p50_s, tpot_p50_s or end_to_end_p50_s"
         )

@@ -9,6 +9,7 @@ from functools import partial
 from typing import Any, Protocol
 
 from analysis import words
+from analysis.limits import broken_by_baseline
 from launchers.leftovers import reap
 from results.errors import UsageError
 from results.reasons import MACHINE_FAULTS
@@ -146,7 +147,9 @@ class Run:
         return best
 
     def _strongest(self, baseline: Point) -> Point:
-        margin = math.log1p(self.sweep.confirm.same_margin)
+        weights = self.sweep.weights.to_record()
+        is_out = broken_by_baseline(self.blocks, self.sweep.limits, weights)
+        margin = -math.inf if is_out else math.log1p(self.sweep.confirm.same_margin)
         return strongest(baseline, self.folder.trials(), self.blocks, margin)
 
     def confirm(self, baseline: Point, go_on: GoOn) -> None:

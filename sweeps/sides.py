@@ -26,7 +26,7 @@ from sweeps.sweep import Sweep, load_sweep, parse_sweep
 
 SIDES = "AB"
 # What both sides share, so that nothing but the servers differs.
-SHARED = ("workload", "load", "pairing", "objective", "limits", "confirm", "patience", "seed")
+SHARED = ("workload", "load", "pairing", "objective", "limits", "goodput", "confirm", "patience", "seed")
 # What is chosen for a server that is started, and cannot be for one that runs already.
 CHOSEN = ("server", "draft", "args", "env", "space", "shared")
 # Keys of a sweep that are no setting of the server: `differences` leaves them out.

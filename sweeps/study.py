@@ -196,8 +196,12 @@ def best_of(trials: Sequence[Trial]) -> Trial | None:
     return max(_ranked(trials), key=_log_speedup, default=None)
 
 
-def finalists(trials: Sequence[Trial], count: int, margin: float) -> list[Point]:
+def finalists(
+    trials: Sequence[Trial], count: int, margin: float, *, baseline_is_out: bool = False
+) -> list[Point]:
     """The Points to confirm, the best first: those within `margin` (log ratio) of the baseline or above it.
+
+    If the baseline breaks a limit itself (`baseline_is_out`), those that are slower than it too.
 
     Behind the best over all Cells come the best of single Cells, since the answer may differ between
     them: those that gain most there over the best over all, and more than `margin`.
@@ -206,7 +210,7 @@ def finalists(trials: Sequence[Trial], count: int, margin: float) -> list[Point]
     """
     trials = [t for t in trials if not t.point.is_baseline]  # its own settings are told against another one
     ranked = sorted(_ranked(trials), key=_log_speedup, reverse=True)
-    hopeful = [t for t in ranked if _log_speedup(t) > -margin]
+    hopeful = [t for t in ranked if baseline_is_out or _log_speedup(t) > -margin]
     hopeless = sorted((t for t in trials if t.state is TrialState.HOPELESS), key=_log_speedup, reverse=True)
     ordered = hopeful[:1] + _specialists(hopeful[:1], ranked, margin) + hopeful[1:]
     chosen = [*{t.point.key: t.point for t in ordered}.values()]

@@ -14,11 +14,13 @@ from pydantic import (
     ConfigDict,
     Field,
     ValidationError,
+    WithJsonSchema,
     field_validator,
     model_validator,
 )
 
-from analysis.block import LATENCIES
+from analysis.goodput import BOUNDS, GOODPUT
+from analysis.limits import LIMITS, bytes_of
 from results.errors import UsageError
 from results.records import IMAGE, KnobValue, Weights
 from results.secrets import HIDDEN, is_secret, looks_secret
@@ -27,6 +29,14 @@ from sweeps.container import Container
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")]
 Weight = Annotated[float, Field(ge=0)]
 Share = Annotated[float, Field(gt=0, lt=1)]
+Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+Bound = Annotated[
+    float,
+    Field(gt=0, allow_inf_nan=False),
+    WithJsonSchema(
+        {"anyOf": [{"type": "number", "exclusiveMinimum": 0}, {"type": "string", "pattern": r"^\s*[0-9]"}]}
+    ),
+]
 
 
 class _Model(BaseModel):
@@ -258,15 +268,24 @@ class Sweep(_Model):
         description="adjacent: the servers of a Block run one after the other; together: all are up and take"
         " turns, prompt by prompt, so that drift of the machine cancels (needs memory for all of them)",
     )
-    objective: Literal["tokens_per_s", "tokens_per_joule", "ttft_p50_s", "tpot_p50_s", "end_to_end_p50_s"] = (
-        Field(default="tokens_per_s", description="tokens_per_joule: of the server's GPUs")
+    objective: Literal[
+        "tokens_per_s", "goodput_per_s", "tokens_per_joule", "ttft_p50_s", "tpot_p50_s", "end_to_end_p50_s"
+    ] = Field(
+        default="tokens_per_s",
+        description="tokens_per_joule: of the server's GPUs; goodput_per_s: requests within `goodput`",
     )
     weights: CellWeights = Field(
         default=CellWeights(),
         description="how much each class, pace and context counts; 0 = measured, but not counted",
     )
-    limits: dict[str, Annotated[float, Field(gt=0)]] = Field(
-        default={}, description="upper limits of the candidate, e.g. ttft_p95_s: 0.5"
+    limits: dict[str, Bound] = Field(
+        default={},
+        description="upper limits of the candidate, e.g. ttft_p95_s: 0.5, server_memory_bytes: 24 GiB",
+    )
+    goodput: dict[str, Seconds] = Field(
+        default={},
+        description="limits of each single request, in seconds: ttft_s, tpot_s, end_to_end_s; requests that"
+        " keep them are counted as goodput_per_s",
     )
     budget: Budget = Budget()
     confirm: Confirm = Confirm()
@@ -282,11 +301,27 @@ class Sweep(_Model):
                 raise ValueError(f"{name}: null is no value; write `unset` for a variable that is absent")
         return shared
 
+    @field_validator("limits", mode="before")
+    @classmethod
+    def _readable_bytes(cls, limits: object) -> object:
+        if not isinstance(limits, dict):
+            return limits
+        return {
+            name: bytes_of(bound) if isinstance(bound, str) and str(name).endswith("_bytes") else bound
+            for name, bound in limits.items()
+        }
+
     @model_validator(mode="after")
     def _known_limits(self) -> "Sweep":
-        for name in self.limits:
-            if name not in LATENCIES:
-                raise ValueError(f"limits: unknown limit {name!r}{nearest(name, LATENCIES)}")
+        for key, named, known in (("limits", self.limits, LIMITS), ("goodput", self.goodput, BOUNDS)):
+            for name in named:
+                if name not in known:
+                    raise ValueError(f"{key}: unknown limit {name!r}{nearest(name, known)}")
+        if self.objective == GOODPUT and not self.goodput:
+            raise ValueError(
+                f"objective: {GOODPUT} counts requests within limits of their own: name them,"
+                " e.g. goodput: {ttft_s: 0.5, tpot_s: 0.05}"
+            )
         return self
 
     @model_validator(mode="after")

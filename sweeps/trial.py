@@ -6,8 +6,9 @@ from dataclasses import replace
 
 from analysis.accuracy import accuracy, in_words, is_worse
 from analysis.anchor import Anchor, measured_at, shares
-from analysis.block import ENERGY, limit_ratios, log_speedup, mean_log_speedup
+from analysis.block import ENERGY, log_speedup, mean_log_speedup
 from analysis.gpu import energy_gap
+from analysis.limits import limit_ratios, not_kept
 from results.reasons import Reason
 from results.records import BASELINE, EQUAL_WEIGHTS, ArmRun, Block, Failure, Point, Trial, TrialState, Weights
 
@@ -38,7 +39,8 @@ def trial_of(
 ) -> Trial:
     """What a search Block says about a Point.
 
-    `limits` maps a latency such as `ttft_p95_s` to its upper bound; the Trial keeps log(value / bound).
+    `limits` maps a name such as `ttft_p95_s` to its upper bound (see analysis.limits); the Trial keeps
+    log(value / bound).
     A Block without the Baseline is compared with its `anchors`: the one before it, and the one after it.
     """
     trial = Trial(
@@ -70,8 +72,8 @@ def trial_of(
     for _, baseline in references:
         if len(log_speedup(baseline, arm, objective)) < len(baseline.measurements):
             return replace(trial, failure=_unknown_figure(objective, baseline, arm))
-    ratios = limit_ratios(arm, limits)
-    broken = [_limit_words(name, r, limits[name]) for name, r in ratios.items() if r is None or r > 0]
+    ratios = limit_ratios(arm, limits, weights)
+    broken = not_kept(ratios, limits)
     return replace(
         trial,
         state=TrialState.MEASURED,
@@ -79,7 +81,7 @@ def trial_of(
         by_cell=_by_cell(references, arm, objective),
         anchors=() if block.baseline is not None else tuple(a.block for a in anchors),
         limits={name: UNKNOWN_LIMIT if r is None else r for name, r in ratios.items()},
-        failure=Failure(Reason.LIMIT_EXCEEDED, ", ".join(broken)) if broken else None,
+        failure=Failure(Reason.LIMIT_EXCEEDED, broken) if broken else None,
     )
 
 
@@ -111,8 +113,3 @@ def _unknown_figure(objective: str, baseline: ArmRun, arm: ArmRun) -> Failure:
     windows = [m for run in (baseline, arm) for m in run.measurements if m.tokens_per_joule is None]
     why = energy_gap(windows[0].telemetry) if windows else ""
     return Failure(Reason.ENERGY_UNKNOWN, why or f"{objective} is not known in every Cell")
-
-
-def _limit_words(name: str, log_ratio: float | None, limit: float) -> str:
-    value = "was not measured" if log_ratio is None else f"is {math.exp(log_ratio) * limit:.3g} s"
-    return f"{name} {value}, the limit {limit:.3g} s"

@@ -295,6 +295,27 @@ def mixed_signs(trials: int = 60) -> ReportInput:
     )
 
 
+def limited() -> ReportInput:
+    """A run with limits and goodput: the longest drafts break one of them, the winner none."""
+    report = better(30)
+    blocks = [replace(b, arms=tuple(_with_goodput(a) for a in b.arms)) for b in report.blocks]
+    limits = {"chunk_gap_p95_s": 0.195, "server_memory_bytes": 6.5 * 2**30}
+    return replace(report, blocks=blocks, limits=limits, goodput={"ttft_s": 0.5, "end_to_end_s": 12.0})
+
+
+def _with_goodput(run: ArmRun) -> ArmRun:
+    """Faster arms bring more of their requests home in time."""
+    measured = []
+    for m in run.measurements:
+        good = min(24, round(24 * ((m.tokens_per_s or 0.0) / 110) ** 2))
+        telemetry = replace(m.telemetry, server_memory_bytes=round(5.7 * 2**30))
+        share = good / 24
+        measured.append(
+            replace(m, telemetry=telemetry, goodput_per_s=good / m.wall_s, within_limits_share=share)
+        )
+    return replace(run, measurements=tuple(measured))
+
+
 def nothing_beats() -> ReportInput:
     found, blocks = searched(14, -0.04, seed=3)
     finalists = (
@@ -329,6 +350,7 @@ def only_failures() -> ReportInput:
 SAMPLES = {
     "better": better,
     "mixed": mixed_signs,
+    "limited": limited,
     "nothing": nothing_beats,
     "partial0": lambda: partial(0),
     "partial1": lambda: partial(1),

@@ -234,7 +234,7 @@ def test_every_objective_names_a_figure(objective: str) -> None:
     each: dict[str, Any] = {name: Quantiles(1.0, 2.0, 3.0) for name in names}
     expected = {"p50": 1.0, "p95": 2.0, "p99": 3.0}.get(objective.removesuffix("_s")[-3:], 100.0)
     energy = GpuTelemetry("GPU-a", "A", energy_j=2.0)  # for 200 tokens
-    found = measurement(telemetry=Telemetry(2.0, gpus=(energy,)), **each)
+    found = measurement(telemetry=Telemetry(2.0, gpus=(energy,)), goodput_per_s=100.0, **each)
     assert figure(found, objective) == expected
 
 
