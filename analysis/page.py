@@ -3,8 +3,10 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from analysis import findings, hardware, sides, tables, variables, words
+from analysis import crossover, findings, hardware, map_tables, sides, tables, variables, words
 from analysis.answer import Answer, answer, command_title
+from analysis.heatmap import heat_map
+from analysis.loadmap import load_map
 from analysis.markup import Scale, block, command, figure, folded, pair, paragraph, section, table, text
 from analysis.plots import Figure, figures
 from analysis.report_input import ReportInput
@@ -21,6 +23,7 @@ _LINKS = {
     "command": "Command",
     "sides": "A and B",
     "evidence": "Evidence",
+    "map": "Load map",
     "latencies": "Latency",
     "search": "Search",
     "acceptance": "Acceptance",
@@ -59,6 +62,7 @@ def _head(report: ReportInput) -> str:
         f'<header class="{said.tone}"><p class="eyebrow">Speculative decoding, run {text(report.name)}</p>'
         f"{_title(said)}{_interval(said, report.reference)}"
         f"{paragraph(report.headline, 'headline') if report.headline else ''}"
+        f"{''.join(map(paragraph, crossover.sentences(load_map(report))))}"
         f"{_warnings(report, said)}{''.join(paragraph(d) for d in said.details)}{_holds_for(said)}"
         f"{_facts(report)}</header>{_missing(report)}"
     )
@@ -140,6 +144,7 @@ def _sections(report: ReportInput, drawn: dict[str, Figure]) -> list[str]:
             table(tables.classes(report)),
             table(tables.outputs(report)),
         ),
+        section("map", "Where it holds", heat_map(report), table(map_tables.per_cell(report))),
         section("latencies", "Latency: what a user feels", table(tables.latency(report), titled=False)),
         section(
             "search",

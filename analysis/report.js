@@ -1,5 +1,5 @@
 // Extras only: without this the page says the same.
-for (const table of document.querySelectorAll("table")) {
+for (const table of document.querySelectorAll("table:not(.heat)")) {
   table.querySelectorAll("thead th").forEach((head, column) => {
     const button = document.createElement("button");
     button.type = "button";

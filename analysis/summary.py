@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from itertools import pairwise
-from statistics import fmean
+from statistics import fmean, median
 
 from analysis.gpu_windows import merged_gpus
 from analysis.output import is_degenerate
@@ -27,6 +27,7 @@ def summarise(
     telemetry: Telemetry,
     *,
     max_tokens: int | None,
+    capacity_limited: str = "",
 ) -> Measurement:
     """Summary of the Requests of one Cell, sent from second 0 to `wall_s`.
 
@@ -59,6 +60,8 @@ def summarise(
         tokens_by_prompt=tokens_by_prompt(good),
         acceptance=acceptance,
         telemetry=telemetry,
+        prompt_tokens=_median([r.prompt_tokens for r in good if r.prompt_tokens is not None]),
+        capacity_limited=capacity_limited,
     )
 
 
@@ -240,3 +243,7 @@ def _share(flags: Iterable[bool]) -> float:
 
 def _mean(values: Sequence[float]) -> float | None:
     return fmean(values) if values else None
+
+
+def _median(values: Sequence[float]) -> float | None:
+    return float(median(values)) if values else None

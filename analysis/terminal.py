@@ -5,13 +5,15 @@ record says is text, never markup.
 """
 
 import re
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from analysis import sides
+from analysis import crossover, map_tables, sides
 from analysis.answer import Answer, Tone, answer, command_title
 from analysis.findings import best_verdict, failed, missing, reason_of, search_estimate
 from analysis.hardware import in_short
+from analysis.labels import grouped, short_labels
+from analysis.loadmap import CellAnswer, State, load_map
 from analysis.report_input import ReportInput
 from analysis.tables import Table as Content
 from analysis.words import clean, count, one_line, percent, signs, times, times_with_interval
@@ -42,6 +44,7 @@ def verdict_lines(report: ReportInput) -> "Iterator[RenderableType]":
         yield from _section("Confirmed on held-out prompts", _finalists(report))
     if best is not None and best.by_class:
         yield from _section(f"{best.point.label}, by class", _classes(best, report.objective))
+    yield from _load_map(report)
     if facts := _facts(report, best):
         yield _text("")
         yield _grid(facts, "bold")
@@ -79,6 +82,7 @@ def _head(report: ReportInput, said: Answer) -> "Iterator[RenderableType]":
     yield _text(" ".join(filter(None, (said.big, said.unit))), f"bold {_TONES[said.tone]}")
     headline = report.headline.removeprefix(f"{said.big}.").strip()  # which is said already
     yield from (_text(sentence) for sentence in ([headline] if headline else said.details))
+    yield from (_text(sentence) for sentence in crossover.sentences(load_map(report)))
     for warning in (report.banner or "").splitlines():
         yield _text(warning, f"bold {_CAUTION}")
 
@@ -108,6 +112,30 @@ def _classes(verdict: Verdict, objective: str) -> "Table":
     return table
 
 
+def _load_map(report: ReportInput) -> "Iterator[RenderableType]":
+    """Where there is more than one load or length; a single one is in the table of the classes."""
+    from rich.table import Table
+
+    drawn = load_map(report)
+    if drawn is None or len({(a.cell.pace, a.cell.context_tokens) for a in drawn.cells}) < 2:
+        return
+    names, paces = short_labels(drawn.points), map_tables.paces_of(drawn)
+    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="dim")
+    lengths = map_tables.has_lengths(drawn)
+    for name in ("", *([""] if lengths else []), *paces):
+        table.add_column(name, overflow="fold")
+    for (name, length), found in map_tables.rows_of(drawn).items():
+        fields = [_field(found[p], names, report.objective) if p in found else _text("") for p in paces]
+        table.add_row(_text(name), *([_text(length)] if lengths else []), *fields)
+    yield from _section("Load map: the best in every Cell", table)
+    yield _text(map_tables.compromise_sentence(drawn))
+
+
+def _field(answer: CellAnswer, names: Mapping[str, str], objective: str) -> "Text":
+    style = {State.FASTER: _GOOD, State.SLOWER: _BAD}.get(answer.state, "dim")
+    return _text(map_tables.in_words(answer, names, objective), style)
+
+
 def _sign(effect: Effect, objective: str) -> "Text":
     if not effect.signs_are_certain:
         return _text("not certain", "dim")
@@ -130,7 +158,7 @@ def _facts(report: ReportInput, best: Verdict | None) -> "list[tuple[str, Text]]
 def _facts_of(verdict: Verdict, report: ReportInput) -> "list[tuple[str, Text]]":
     facts = []
     if verdict.cells:
-        facts.append(("Holds for", _text(f"{_by_pace(verdict.cells)}. Nothing is claimed beyond.")))
+        facts.append(("Holds for", _text(f"{grouped(verdict.cells)}. Nothing is claimed beyond.")))
     if verdict.acceptance_length is not None:
         facts.append(("Acceptance", _text(f"{verdict.acceptance_length:.2f} tokens per verification step")))
     if verdict.identical_share is not None:
@@ -139,14 +167,6 @@ def _facts_of(verdict: Verdict, report: ReportInput) -> "list[tuple[str, Text]]"
         same = f"{percent(verdict.identical_share)} identical to {of} ({itself} to itself: {control})"
         facts.append(("Outputs", _text(same)))
     return [*facts, *(("Note", _text(warning, _CAUTION)) for warning in verdict.warnings)]
-
-
-def _by_pace(cells: Sequence[str]) -> str:
-    """Cell labels with the pace that several share said once: `chat, code @ closed(4)`."""
-    classes: dict[str, list[str]] = {}
-    for workload_class, at, pace in (label.partition(" @ ") for label in cells):
-        classes.setdefault(at + pace, []).append(workload_class)
-    return "; ".join(", ".join(names) + pace for pace, names in classes.items())
 
 
 def _failures(lost: Sequence[Trial]) -> "Table":

@@ -2,8 +2,10 @@
 
 import re
 
-from analysis import findings, hardware, sides, tables, words
+from analysis import crossover, findings, hardware, map_tables, sides, tables, words
 from analysis.answer import answer, command_title
+from analysis.labels import grouped
+from analysis.loadmap import load_map
 from analysis.report_input import ReportInput
 from analysis.tables import Entry, Table
 from analysis.variables import variables
@@ -19,8 +21,9 @@ def text_page(report: ReportInput) -> str:
     parts = [
         f"# {_text(title)}",
         _text(report.headline),
+        *(_text(sentence) for sentence in crossover.sentences(load_map(report))),
         *(_text(d) for d in said.details),
-        f"Holds for: {_text(', '.join(said.holds_for))}." if said.holds_for else "",
+        f"Holds for: {_text(grouped(said.holds_for))}." if said.holds_for else "",
         f"**Caution:** {_text(report.banner)}" if report.banner else "",
         _list(f"What this run does not say{'' if report.finished or compared else ' yet'}", missing),
         f"## {command_title(report)}\n\n{_fenced(report.command)}" if report.command else "",
@@ -40,6 +43,8 @@ def _tables(report: ReportInput) -> tuple[Table, ...]:
         sides.sides(report),
         tables.finalists(report),
         tables.classes(report),
+        map_tables.grid(report),
+        map_tables.per_cell(report),
         tables.latency(report),
         tables.outputs(report),
         tables.acceptance(report),

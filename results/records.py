@@ -327,6 +327,8 @@ class Measurement:
     tokens_by_prompt: Mapping[str, int]  # output tokens of every successful request
     acceptance: Acceptance
     telemetry: Telemetry
+    prompt_tokens: float | None = None  # median of the requests, as the server counted them
+    capacity_limited: str = ""  # how one saw that the server could not admit the load; "" = it did
 
     @property
     def energy_j(self) -> float | None:
@@ -470,6 +472,7 @@ class Trial:
     limits: Mapping[str, float] = field(default_factory=dict)  # name -> log(value / limit); > 0 = broken
     asked: Point | None = None  # what was asked for, if the server rewrote it into `point`
     lossy: str = ""  # see ArmRun.lossy; such a Trial is never the best
+    limited: tuple[str, ...] = ()  # Cells, not in by_cell, that it cannot admit though the baseline can
     schema: int = SCHEMA
 
     @property
@@ -521,3 +524,4 @@ class Verdict:
     why: str  # one sentence
     warnings: tuple[str, ...] = ()
     by_cell: Mapping[str, Effect] = field(default_factory=dict)  # by Cell label
+    limited: Mapping[str, str] = field(default_factory=dict)  # Cells left out -> what could not admit them

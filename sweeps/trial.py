@@ -4,7 +4,14 @@ import math
 from collections.abc import Mapping
 from dataclasses import replace
 
-from analysis.block import ENERGY, limit_ratios, log_speedup, mean_log_speedup
+from analysis.block import (
+    ENERGY,
+    limit_ratios,
+    limited_cells,
+    log_speedup,
+    mean_log_speedup,
+    said_of,
+)
 from analysis.gpu import energy_gap
 from results.reasons import Reason
 from results.records import BASELINE, EQUAL_WEIGHTS, ArmRun, Block, Failure, Point, Trial, TrialState, Weights
@@ -59,16 +66,20 @@ def trial_of(
         return replace(trial, state=TrialState.HOPELESS, log_speedup=math.log(arm.stopped_at_ratio))
     if baseline is None:
         return trial
-    by_cell = log_speedup(baseline, arm, objective)
-    if len(by_cell) < len(baseline.measurements):
+    by_cell, left_out = log_speedup(baseline, arm, objective), limited_cells(baseline, arm)
+    if len(by_cell) + len(left_out) < len(baseline.measurements):
         return replace(trial, failure=_unknown_figure(objective, baseline, arm))
+    log_ratio = mean_log_speedup(baseline, arm, objective, weights)
+    if log_ratio is None:
+        return replace(trial, failure=Failure(Reason.CAPACITY_LIMITED, said_of(left_out)))
     ratios = limit_ratios(arm, limits)
     broken = [_limit_words(name, r, limits[name]) for name, r in ratios.items() if r is None or r > 0]
     return replace(
         trial,
         state=TrialState.MEASURED,
-        log_speedup=mean_log_speedup(baseline, arm, objective, weights),
+        log_speedup=log_ratio,
         by_cell=by_cell,
+        limited=tuple(left_out.keys() - limited_cells(baseline, baseline).keys()),
         limits={name: UNKNOWN_LIMIT if r is None else r for name, r in ratios.items()},
         failure=Failure(Reason.LIMIT_EXCEEDED, ", ".join(broken)) if broken else None,
     )
