@@ -1,6 +1,6 @@
 """Where speculation stops paying: along the load, and along the length of the prompts.
 
-Said of measured and confirmed Cells only: a crossover lies between two of them, and nobody knows where.
+Said of measured Cells only: a crossover lies between two of them, and nobody knows where.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -24,12 +24,26 @@ _MOST_SENTENCES = 3
 
 
 @dataclass(frozen=True, slots=True)
+class _Axis:
+    """A coordinate of the Cells: what it is called, and the word before a place on it."""
+
+    name: str
+    preposition: str
+    place: Callable[[CellAnswer], str]
+
+
+_LOAD = _Axis("load", "at", lambda a: a.cell.pace)
+_LENGTH = _Axis("length", "with", lambda a: context_label(a.cell))
+
+
+@dataclass(frozen=True, slots=True)
 class Line:
     """The Cells of one class along one coordinate, the other one fixed."""
 
     workload_class: str
-    fixed: str  # the other coordinate, in words
-    steps: tuple[tuple[str, str], ...]  # in order: where, and what speculation does there
+    along: _Axis
+    fixed: str  # the place on the other coordinate
+    steps: tuple[tuple[str, str], ...]  # in order: place, and what speculation does there
 
     @property
     def crosses(self) -> bool:
@@ -37,62 +51,62 @@ class Line:
         return {_PAYS, _DOES_NOT} <= {says for _, says in self.steps}
 
     @property
+    def places(self) -> tuple[str, ...]:
+        return tuple(place for place, _ in self.steps)
+
+    @property
     def said(self) -> str:
         """What one sees along it, without a subject."""
-        runs = [(says, [where for where, _ in steps]) for says, steps in groupby(self.steps, lambda s: s[1])]
+        runs = [(says, [place for place, _ in steps]) for says, steps in groupby(self.steps, lambda s: s[1])]
         order = [says for says, _ in runs]
         if order in ([_PAYS, _DOES_NOT], [_DOES_NOT, _PAYS]):
             change = "stops" if order[0] == _PAYS else "starts"
             return f"{change} paying between {runs[0][1][-1]} and {runs[1][1][0]}"
-        return ", ".join(
-            f"{says} at {_listed(places, 'or' if says == _DOES_NOT else 'and')}" for says, places in runs
-        )
+        if order == [_DOES_NOT]:
+            return f"does not pay at any {self.along.name} measured"
+        if len(order) == 1:
+            return f"{order[0]} at every {self.along.name} measured"
+        return ", ".join(f"{says} {self.along.preposition} {_listed(places)}" for says, places in runs)
 
 
 def lines(drawn: LoadMap) -> list[Line]:
-    """Along the load for each class and length, then along the length for each class and load."""
-    kinds = {kind[0] for a in drawn.cells if (kind := pace_order(a.cell.pace))}
-    along_load = [
-        line
-        for kind in sorted(kinds)
-        for line in _along(
-            [a for a in drawn.cells if (pace_order(a.cell.pace) or ("", 0))[0] == kind],
-            fixed=lambda a: context_label(a.cell),
-            where=lambda a: a.cell.pace,
-        )
-    ]
-    return along_load + _along(
-        drawn.cells, fixed=lambda a: a.cell.pace, where=lambda a: context_label(a.cell)
-    )
+    """Along the load for each class and length, then along the length for each class and load.
+
+    A load is followed along one kind of pace; a replay has no order.
+    """
+    kinds: dict[str, list[CellAnswer]] = {}
+    for a in drawn.cells:
+        if order := pace_order(a.cell.pace):
+            kinds.setdefault(order[0], []).append(a)
+    along_load = [line for cells in kinds.values() for line in _along(_LOAD, cells, _LENGTH)]
+    return along_load + _along(_LENGTH, drawn.cells, _LOAD)
 
 
-def _along(
-    cells: Iterable[CellAnswer], fixed: Callable[[CellAnswer], str], where: Callable[[CellAnswer], str]
-) -> list[Line]:
+def _along(axis: _Axis, cells: Iterable[CellAnswer], fixed: _Axis) -> list[Line]:
     groups: dict[tuple[str, str], list[tuple[str, str]]] = {}
-    for answer in cells:
-        place = (where(answer), _SAYS[answer.state])
-        groups.setdefault((answer.cell.workload_class, fixed(answer)), []).append(place)
-    return [Line(name, at, tuple(steps)) for (name, at), steps in groups.items() if len(steps) > 1]
+    for a in cells:
+        key = (a.cell.workload_class, fixed.place(a))
+        groups.setdefault(key, []).append((axis.place(a), _SAYS[a.state]))
+    return [Line(name, axis, at, tuple(steps)) for (name, at), steps in groups.items() if len(steps) > 1]
 
 
 def sentences(drawn: LoadMap | None) -> list[str]:
     """The crossovers, for the top of a report; empty where there is none."""
-    crossing = [line for line in lines(drawn) if line.crosses] if drawn is not None else []
-    said = [f"Speculation {phrase} for {subjects}." for subjects, phrase in _pooled(crossing, drawn)]
+    every = lines(drawn) if drawn is not None else []
+    pooled = _pooled([line for line in every if line.crosses], every)
+    said = [f"Speculation {phrase} for {subjects}." for subjects, phrase in pooled]
     more = len(said) - _MOST_SENTENCES
-    rest = [f"{more} more such lines are below the load map."] if more > 0 else []
-    return said[:_MOST_SENTENCES] + rest
+    return said[:_MOST_SENTENCES] + (["The load map has more such changes."] if more > 0 else [])
 
 
 def all_sentences(drawn: LoadMap) -> list[str]:
-    """What one sees along every line, the confirmed Cells and the others."""
-    return [f"{subjects}: {phrase}." for subjects, phrase in _pooled(lines(drawn), drawn)]
+    """What one sees along every line of the map."""
+    every = lines(drawn)
+    return [f"{subjects}: {phrase}." for subjects, phrase in _pooled(every, every)]
 
 
-def _pooled(found: Sequence[Line], drawn: LoadMap | None) -> list[tuple[str, str]]:
+def _pooled(found: Sequence[Line], every: Sequence[Line]) -> list[tuple[str, str]]:
     """(subjects, phrase), each phrase once."""
-    every = lines(drawn) if drawn is not None else []
     by_phrase: dict[str, list[Line]] = {}
     for line in found:
         by_phrase.setdefault(line.said, []).append(line)
@@ -100,20 +114,16 @@ def _pooled(found: Sequence[Line], drawn: LoadMap | None) -> list[tuple[str, str
 
 
 def _subjects(group: Sequence[Line], every: Sequence[Line]) -> str:
-    """Classes, with the coordinate that is fixed where they do not share the phrase at all its values."""
+    """Classes; with the places on the other coordinate, where the phrase is not true of all of them."""
     named = []
     for name in dict.fromkeys(line.workload_class for line in group):
-        fixed = [line.fixed for line in group if line.workload_class == name]
-        alike = [
-            line.fixed for line in every if line.workload_class == name and _places(line) == _places(group[0])
-        ]
-        named.append(name if len(fixed) == len(alike) else f"{name} ({_listed(fixed)})")
+        own = [line for line in group if line.workload_class == name]
+        alike = [x for x in every if x.workload_class == name and x.places == own[0].places]
+        other = _LENGTH if own[0].along is _LOAD else _LOAD
+        where = f" {other.preposition} {_listed([line.fixed for line in own])}"
+        named.append(name + ("" if len(own) == len(alike) else where))
     return _listed(named)
 
 
-def _places(line: Line) -> list[str]:
-    return [where for where, _ in line.steps]
-
-
-def _listed(names: Sequence[str], before_last: str = "and") -> str:
-    return f" {before_last} ".join(filter(None, [", ".join(names[:-1]), names[-1]]))
+def _listed(names: Sequence[str]) -> str:
+    return " and ".join(filter(None, [", ".join(names[:-1]), names[-1]]))

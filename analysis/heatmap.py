@@ -81,7 +81,7 @@ def _field(answer: CellAnswer, names: Mapping[str, str], report: ReportInput) ->
         return f'<td {css} title="{text(answer.limited)}">{said}</td>'
     number = words.times(answer.shown.log_speedup)
     name = names[answer.shown.point.key]
-    which = name if answer.best is not None else f"{OFF}; the closest: {name}"
+    which = name if answer.best is not None else f"{OFF}; closest: {name}"
     weight = "" if answer.weight else '<span class="which">not counted</span>'
     return (
         f'<td {css} style="--strength:{_strength(answer.shown.log_speedup)}%"'

@@ -155,6 +155,8 @@ def _answer(
 ) -> CellAnswer:
     confirmed = [Standing(v.point, e.log_ratio, e) for v in judged if (e := v.by_cell.get(cell.label))]
     searched = [Standing(t.point, t.by_cell[cell.label]) for t in tried if cell.label in t.by_cell]
+    if any(cell.label in v.limited for v in judged):
+        searched = []  # the confirmation knows better
     limited = _limited(report.blocks, cell)
     state, shown = _state(confirmed, searched, math.log1p(report.same_margin), limited)
     pays = shown is not None and (

@@ -27,7 +27,8 @@ def rows_of(drawn: LoadMap) -> dict[tuple[str, str], dict[str, CellAnswer]]:
     """(class, length in words) -> load -> what is known there: the map as a grid."""
     found: dict[tuple[str, str], dict[str, CellAnswer]] = {}
     for a in drawn.cells:
-        found.setdefault((a.cell.workload_class, context_label(a.cell)), {})[a.cell.pace] = a
+        length = context_label(a.cell).removeprefix("prompts ")
+        found.setdefault((a.cell.workload_class, length), {})[a.cell.pace] = a
     return found
 
 
@@ -57,7 +58,7 @@ def grid(report: ReportInput) -> Table:
         for (name, length), found in rows_of(drawn).items()
     ]
     columns = ("Class", *(["Prompts"] if lengths else []), *paces)
-    return Table("load-map", "Load map", columns, tuple(rows))
+    return Table("load-map", "Load map", columns, tuple(rows), note=compromise_sentence(drawn))
 
 
 def in_words(answer: CellAnswer, names: Mapping[str, str], objective: str) -> str:
@@ -81,15 +82,15 @@ def per_cell(report: ReportInput) -> Table:
         "Best",
         "Answer",
         "Speed-up",
-        "Tokens/s",
-        "TPOT p50",
         "One for all",
         "Its loss",
+        "Tokens/s",
+        "TPOT p50",
         *(["Weight"] if weighted else []),
     )
     rows = [_row(a, report.objective, weighted) for a in drawn.cells] if drawn is not None else []
     numeric = frozenset({"Prompt tokens", "Tokens/s", "TPOT p50", "One for all", "Its loss", "Weight"})
-    note = f"Baseline → configuration, medians over Blocks. {compromise_sentence(drawn)}" if drawn else ""
+    note = "Tokens/s and TPOT: baseline → configuration, medians over Blocks."
     return Table("cells", "Every Cell", columns, tuple(rows), numeric, note)
 
 
@@ -98,12 +99,12 @@ def _row(a: CellAnswer, objective: str, weighted: bool) -> tuple[Entry, ...]:
         Entry(a.cell.label),
         Entry(words.UNKNOWN) if a.prompt_tokens is None else Entry(f"{a.prompt_tokens:.0f}", a.prompt_tokens),
         Entry(label_of(a.best) if a.shown or a.best else "", code=True),
-        Entry(": ".join(filter(None, [state_word(a.state, objective), words.clean(a.limited)]))),
+        Entry(state_word(a.state, objective) + (f" ({words.clean(a.limited)})" if a.limited else "")),
         _speedup(a),
-        _both(a.baseline.tokens_per_s, a.figures.tokens_per_s, "{:.4g}".format),
-        _both(a.baseline.tpot_s, a.figures.tpot_s, words.short_time),
         Entry("", None) if a.compromise is None else Entry(words.times(a.compromise), a.compromise),
         Entry("", None) if a.loss is None else Entry(loss_percent(a.loss), a.loss),
+        _both(a.baseline.tokens_per_s, a.figures.tokens_per_s, "{:.4g}".format),
+        _both(a.baseline.tpot_s, a.figures.tpot_s, words.short_time),
         *([Entry(f"{a.weight:g}", a.weight)] if weighted else []),
     )
 
@@ -136,15 +137,16 @@ def loss_percent(loss: float) -> str:
 def compromise_sentence(drawn: LoadMap) -> str:
     """The one configuration for all Cells, and what it costs not to choose for each."""
     known = [a for a in drawn.cells if a.loss is not None]
-    said = f"One configuration for all Cells, by their weights: {label_of(drawn.compromise)}"
+    which = "speculation off" if drawn.compromise is None else drawn.compromise.label
     origin = "" if drawn.confirmed else ", by search estimates alone"
+    said = f"One configuration for all Cells, by their weights: {which}{origin}."
     worst = max(known, key=lambda a: a.loss or 0.0, default=None)
     if worst is None or drawn.gain is None:
-        return f"{said}{origin}."
+        return said
     if not worst.loss:
-        return f"{said}{origin}. It is the best, or not shown to be worse than it, in every Cell."
+        return f"{said} In no Cell {'is' if drawn.confirmed else 'was'} another one faster."
     best = f"{label_of(worst.best)} in {worst.cell.label}"
     return (
-        f"{said}{origin}. It is at most {loss_percent(worst.loss)} behind the best of a Cell ({best}); a"
-        f" choice for every Cell would gain {words.signed_percent(drawn.gain).lstrip('+')} on the whole."
+        f"{said} It is at most {loss_percent(worst.loss)} behind the best of a Cell ({best}); a choice for"
+        f" every Cell would gain {words.signed_percent(drawn.gain).lstrip('+')} on the whole."
     )

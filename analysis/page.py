@@ -22,8 +22,8 @@ _ACCEPTANCE_WARNING = (
 _LINKS = {
     "command": "Command",
     "sides": "A and B",
-    "evidence": "Evidence",
     "map": "Load map",
+    "evidence": "Evidence",
     "latencies": "Latency",
     "search": "Search",
     "acceptance": "Acceptance",
@@ -136,6 +136,7 @@ def _sections(report: ReportInput, drawn: dict[str, Figure]) -> list[str]:
     return [
         _command(report),
         _sides(report),
+        section("map", "Where it holds", heat_map(report), table(map_tables.per_cell(report))),
         section(
             "evidence",
             "Does it hold?",
@@ -144,7 +145,6 @@ def _sections(report: ReportInput, drawn: dict[str, Figure]) -> list[str]:
             table(tables.classes(report)),
             table(tables.outputs(report)),
         ),
-        section("map", "Where it holds", heat_map(report), table(map_tables.per_cell(report))),
         section("latencies", "Latency: what a user feels", table(tables.latency(report), titled=False)),
         section(
             "search",

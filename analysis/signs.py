@@ -49,7 +49,7 @@ def _line(name: str, cells: Mapping[str, Effect]) -> str:
     furthest = sorted(rarer.items(), key=lambda item: -abs(item[1].log_ratio))
     named = [_said(load, effect) for load, effect in furthest[:MOST_NAMED]]
     more = [f"{len(rarer) - MOST_NAMED} more"] if len(rarer) > MOST_NAMED else []
-    return f"Within {name} the sign depends on the load; it {others}, but not at {_listed([*named, *more])}."
+    return f"Within {name} the sign depends on the Cell: it {others}, but not at {_listed([*named, *more])}."
 
 
 def _listed(words: Sequence[str]) -> str:

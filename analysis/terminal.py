@@ -12,7 +12,7 @@ from analysis import crossover, map_tables, sides
 from analysis.answer import Answer, Tone, answer, command_title
 from analysis.findings import best_verdict, failed, missing, reason_of, search_estimate
 from analysis.hardware import in_short
-from analysis.labels import grouped, short_labels
+from analysis.labels import grouped
 from analysis.loadmap import CellAnswer, State, load_map
 from analysis.report_input import ReportInput
 from analysis.tables import Table as Content
@@ -119,21 +119,38 @@ def _load_map(report: ReportInput) -> "Iterator[RenderableType]":
     drawn = load_map(report)
     if drawn is None or len({(a.cell.pace, a.cell.context_tokens) for a in drawn.cells}) < 2:
         return
-    names, paces = short_labels(drawn.points), map_tables.paces_of(drawn)
+    paces, lengths = map_tables.paces_of(drawn), map_tables.has_lengths(drawn)
+    numbers = {point.key: number for number, point in enumerate(drawn.points, start=1)}
     table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="dim")
-    lengths = map_tables.has_lengths(drawn)
-    for name in ("", *([""] if lengths else []), *paces):
+    for name in ("class", *(["prompts"] if lengths else []), *paces):
         table.add_column(name, overflow="fold")
     for (name, length), found in map_tables.rows_of(drawn).items():
-        fields = [_field(found[p], names, report.objective) if p in found else _text("") for p in paces]
+        fields = [_field(found[p], numbers) if p in found else _text("") for p in paces]
         table.add_row(_text(name), *([_text(length)] if lengths else []), *fields)
     yield from _section("Load map: the best in every Cell", table)
+    yield from (_text(f"({numbers[p.key]}) {p.label}", "dim") for p in drawn.points)
+    there = {a.state for a in drawn.cells}
+    yield from (_text(f"{sign}: {said}", "dim") for sign, (said, of) in _SIGNS.items() if there & {*of})
     yield _text(map_tables.compromise_sentence(drawn))
 
 
-def _field(answer: CellAnswer, names: Mapping[str, str], objective: str) -> "Text":
-    style = {State.FASTER: _GOOD, State.SLOWER: _BAD}.get(answer.state, "dim")
-    return _text(map_tables.in_words(answer, names, objective), style)
+_SIGNS = {
+    "open": ("not decided; in brackets the largest estimate", (State.UNDECIDED,)),
+    "off": ("nothing measured is faster; in brackets what comes closest", (State.SAME, State.SLOWER)),
+    "~": ("one Block of the search, optimistic", (State.SEARCHED,)),
+}
+
+
+def _field(answer: CellAnswer, numbers: Mapping[str, int]) -> "Text":
+    if answer.shown is None:
+        return _text(answer.state, "dim")
+    number = times(answer.shown.log_speedup)
+    if answer.state is State.SEARCHED:
+        return _text(f"~{number} ({numbers[answer.shown.point.key]})", "dim")
+    if answer.best is not None:
+        return _text(f"{number} ({numbers[answer.best.key]})", _GOOD)
+    said = {State.SAME: f"off ({number} same)", State.UNDECIDED: f"open ({number})"}.get(answer.state)
+    return _text(said or f"off ({number})", _BAD if answer.state is State.SLOWER else "dim")
 
 
 def _sign(effect: Effect, objective: str) -> "Text":

@@ -236,7 +236,7 @@ def _by_cell(
 
 def _left_out(limited: Mapping[str, str]) -> list[str]:
     """What the verdict does not hold for, and why."""
-    return [f"left out, as an arm could not admit the load: {said_of(limited)}"] if limited else []
+    return [f"capacity: left out, as the load could not be admitted: {said_of(limited)}"] if limited else []
 
 
 def _pooled(checks: Sequence[OutputCheck]) -> OutputCheck:

@@ -31,6 +31,7 @@ from results.records import (
     Verdict,
     VerdictKind,
 )
+from tests.analysis import maps
 
 CLASSES = ("code edit", "extraction", "reasoning", "chat", "translation")
 CELLS = tuple(Cell(c, "closed(4)") for c in CLASSES)
@@ -271,6 +272,8 @@ SAMPLES = {
     "partial1": lambda: partial(1),
     "partial3": lambda: partial(3),
     "failures": only_failures,
+    "map": maps.sample,
+    "searched-map": maps.sample_of_a_search,
 }
 
 
