@@ -100,8 +100,8 @@ def sentences(drawn: LoadMap | None) -> list[str]:
 
 
 def all_sentences(drawn: LoadMap) -> list[str]:
-    """What one sees along every line of the map."""
-    every = lines(drawn)
+    """What one sees along every line of a map; nothing of one in which nothing is confirmed."""
+    every = lines(drawn) if drawn.confirmed else []
     return [f"{subjects}: {phrase}." for subjects, phrase in _pooled(every, every)]
 
 
@@ -115,14 +115,16 @@ def _pooled(found: Sequence[Line], every: Sequence[Line]) -> list[tuple[str, str
 
 def _subjects(group: Sequence[Line], every: Sequence[Line]) -> str:
     """Classes; with the places on the other coordinate, where the phrase is not true of all of them."""
-    named = []
+    whole, parts = [], []
     for name in dict.fromkeys(line.workload_class for line in group):
         own = [line for line in group if line.workload_class == name]
         alike = [x for x in every if x.workload_class == name and x.places == own[0].places]
         other = _LENGTH if own[0].along is _LOAD else _LOAD
-        where = f" {other.preposition} {_listed([line.fixed for line in own])}"
-        named.append(name + ("" if len(own) == len(alike) else where))
-    return _listed(named)
+        if len(own) == len(alike):
+            whole.append(name)
+        else:
+            parts.append(f"{name} {other.preposition} {_listed([line.fixed for line in own])}")
+    return _listed([*whole, *parts])
 
 
 def _listed(names: Sequence[str]) -> str:
