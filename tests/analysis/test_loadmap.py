@@ -132,6 +132,23 @@ def test_the_one_for_all_is_the_winner_and_its_loss_is_that_against_the_best() -
     assert drawn(report).gain == pytest.approx(0.2, abs=1e-6)
 
 
+def test_where_the_one_for_all_seems_faster_than_the_certain_best_it_loses_nothing() -> None:
+    report = confirmed([(COPY, {ONE: 0.3, FOUR: 0.3}), (LONG, {ONE: 0.1, FOUR: 0.1})])
+    first, second = report.verdicts
+    shaky = replace(first, by_cell={**first.by_cell, ONE.label: replace(first.by_cell[ONE.label], low=-0.1)})
+    found = at(replace(report, verdicts=(shaky, second), winner=shaky))
+    assert (found.best, found.loss) == (LONG, 0.0)
+    assert found.compromise == pytest.approx(0.3, abs=1e-6)
+
+
+def test_a_search_estimate_is_not_compared_with_a_confirmed_figure() -> None:
+    report = confirmed([(COPY, {ONE: 0.3, FOUR: 0.3})])
+    (verdict,) = report.verdicts
+    part = replace(verdict, by_cell={ONE.label: verdict.by_cell[ONE.label]})
+    found = at(replace(report, verdicts=(part,), winner=part), FOUR)
+    assert (found.state, found.compromise, found.loss) == (State.SEARCHED, None, None)
+
+
 def test_without_a_winner_the_one_for_all_is_off() -> None:
     report = confirmed([(COPY, {ONE: 0.3, FOUR: -0.5})])
     found = drawn(report)

@@ -8,6 +8,7 @@ from unittest.mock import patch
 
 import pytest
 
+from analysis.findings import best_trial
 from launchers.fake import FakeEngine
 from launchers.fake_server import FakeEndpoint
 from launchers.launcher import Endpoint
@@ -24,6 +25,7 @@ from sweeps.trial import trial_of
 from tests.records import request, trial
 
 POINT = Point("fake-ngram", {"n": 4, "m": 8})
+OTHER = Point("fake-ngram", {"n": 8, "m": 8})
 ALONE, FULL = Cell("chat", "closed(1)"), Cell("chat", "closed(2)")
 GRID = [{"closed": 1}, {"closed": 2}]
 
@@ -59,6 +61,32 @@ def measured(tmp_path: Path, *limited: Point, phase: Phase = Phase.SEARCH, **cha
     folder = RunFolder(tmp_path / "run")
     folder.create()
     return Blocks(plan.setup(folder), [], lambda phase, point: None)([POINT], phase)
+
+
+FULL_FIRST = [{"closed": 2}, {"closed": 1}]
+
+
+def by_cell(
+    tmp_path: Path, limited: Point, speeds: dict[str, tuple[float, float]], **changes: object
+) -> Blocks:
+    """Blocks in which a speed is scripted for (baseline, POINT) in every Cell, by the prompts that it has."""
+    content = {
+        "engine": "fake",
+        "workload": {"max_tokens": 20, "prompts_per_class": 3, "classes": ["chat"]},
+        "load": FULL_FIRST,
+        "pairing": "together",
+        "patience": {"client_share": 1, "min_window_s": 0, "hopeless_ratio": 0.6, "reruns": 0},
+        **changes,
+    }
+    plan = prepare(Sweep.model_validate(content))
+    texts = {p.content[-2]: w.cell.label for w in plan.windows[Phase.SEARCH] for p in w.prompts}
+    engine = queueing(limited)(
+        lambda point, cell: speeds.get(cell, (400.0, 400.0))[not point.is_baseline],
+        class_of=lambda prompt: texts.get(prompt, ""),
+    )
+    folder = RunFolder(tmp_path / "run")
+    folder.create()
+    return Blocks(replace(plan, engine=engine).setup(folder), [], lambda phase, point: None)
 
 
 def judged(block: Block) -> Trial:
@@ -107,8 +135,46 @@ def test_arms_that_share_no_cell_fail_the_trial_not_the_block(tmp_path: Path) ->
     assert "the baseline: requests waited" in found.failure.evidence
 
 
-def test_waiting_in_a_queue_makes_no_point_hopeless(tmp_path: Path) -> None:
-    """Requests of a Cell that was not admitted are forgotten, by the gate and as a reference."""
+@pytest.mark.parametrize(("who", "hopeless"), [(POINT, False), (OTHER, True)])
+def test_waiting_in_a_queue_makes_no_point_hopeless(tmp_path: Path, who: Point, hopeless: bool) -> None:
+    """It is as slow where it was admitted: then it is hopeless."""
+    run = by_cell(tmp_path, who, {FULL.label: (400.0, 80.0)})
+    run([POINT], Phase.SEARCH)  # the baseline's times are known from here on
+    arm = run([POINT], Phase.SEARCH).arm(POINT)
+    assert arm is not None and arm.failure is None
+    assert arm.stopped_early is hopeless
+
+
+@pytest.mark.parametrize("who", [BASELINE, OTHER])
+def test_a_baseline_that_waited_is_no_reference(tmp_path: Path, who: Point) -> None:
+    """Against its slow requests of that Cell the Point would look fast, and never be hopeless."""
+    run = by_cell(tmp_path, who, {FULL.label: (60.0, 400.0), ALONE.label: (400.0, 120.0)})
+    run([POINT], Phase.SEARCH)
+    arm = run([POINT], Phase.SEARCH).arm(POINT)
+    assert arm is not None
+    assert arm.stopped_early is (who == BASELINE)
+
+
+def test_a_baseline_that_ended_with_the_others_is_not_judged_by_what_it_saw(tmp_path: Path) -> None:
+    """It was full in the first Cell; the second was never measured, since the only Point had failed."""
+    run = by_cell(tmp_path, BASELINE, {})
+    with patch.object(FakeEngine, "reset_cache", lambda self, endpoint: fail_if_speculating(endpoint)):
+        block = run([POINT], Phase.SEARCH)
+    baseline, arm = block.arm(BASELINE), block.arm(POINT)
+    assert baseline is not None and arm is not None
+    assert (baseline.failure, baseline.complete) == (None, False)
+    assert arm.failure is not None and arm.failure.reason is Reason.HANG
+
+
+def fail_if_speculating(endpoint: Endpoint) -> bool:
+    """Not in the warm-up, which has no Cell: the server has counted nothing but that by then."""
+    assert isinstance(endpoint, FakeEndpoint)
+    if endpoint.speculating and endpoint.counts["drafts"] > 20:
+        raise MeasurementInvalid(Reason.HANG, "scripted")
+    return True
+
+
+def test_the_gate_forgets_a_cell() -> None:
     gate = Gate({(cell.label, str(i)): 0.01 for cell in (ALONE, FULL) for i in range(3)}, 0.6)
     slow = [request(str(i), sent_s=0.0, ended_s=9.0, output_tokens=10) for i in range(3)]
     assert [gate.watch(FULL)(r) for r in slow] == [True, True, False]
@@ -123,8 +189,7 @@ def test_waiting_in_a_queue_makes_no_point_hopeless(tmp_path: Path) -> None:
 
 def test_a_mean_over_fewer_cells_is_no_reason_to_be_first() -> None:
     """The Cell that is missing is as a rule the one with the least to gain."""
-    other = Point("fake-ngram", {"n": 8, "m": 8})
     whole = trial(1, POINT, 0.1, by_cell={ALONE.label: 0.2, FULL.label: 0.0})
-    part = trial(2, other, 0.3, by_cell={ALONE.label: 0.3}, limited=(FULL.label,))
-    assert best_of([whole, part]) == whole
-    assert finalists([part, whole], 2, 0.02) == [POINT, other]
+    part = trial(2, OTHER, 0.3, by_cell={ALONE.label: 0.3}, limited=(FULL.label,))
+    assert best_of([whole, part]) == best_trial([whole, part]) == whole
+    assert finalists([part, whole], 2, 0.02) == [POINT, OTHER]
