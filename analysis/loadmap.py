@@ -159,29 +159,28 @@ def _answer(
         searched = []  # the confirmation knows better
     limited = _limited(report.blocks, cell)
     state, shown = _state(confirmed, searched, math.log1p(report.same_margin), limited)
-    pays = shown is not None and (
-        state is State.FASTER or (state is State.SEARCHED and shown.log_speedup > 0)
-    )
-    of_one_kind = confirmed or ([] if judged else searched)
-    ours = _log_of(compromise, of_one_kind)
-    best_log = shown.log_speedup if shown is not None and pays else 0.0
-    phase = Phase.CONFIRM if confirmed else Phase.SEARCH
-    off = [
-        m for b in _of_phase(report.blocks, phase) if b.baseline is not None for m in b.baseline.measurements
-    ]
+    best = shown if _beats_off(state, shown) else None
+    ours = _log_of(compromise, confirmed or ([] if judged else searched))  # evidence of one kind
+    blocks = _of_phase(report.blocks, Phase.CONFIRM if confirmed else Phase.SEARCH)
+    off = [m for b in blocks if b.baseline is not None for m in b.baseline.measurements]
     return CellAnswer(
         cell,
         state,
-        shown.point if shown is not None and pays else None,
+        best.point if best is not None else None,
         shown,
         ours,
-        None if ours is None else max(0.0, best_log - ours),
+        None if ours is None else max(0.0, (best.log_speedup if best is not None else 0.0) - ours),
         report.weights.of(cell),
         _median(off, cell, lambda m: m.prompt_tokens),
         _figures(off, cell),
-        _figures(findings.windows(shown.point, _of_phase(report.blocks, phase)) if shown else [], cell),
+        _figures(findings.windows(shown.point, blocks) if shown is not None else [], cell),
         limited,
     )
+
+
+def _beats_off(state: State, shown: Standing | None) -> bool:
+    """With certainty, or by a search estimate where there is nothing else."""
+    return state is State.FASTER or (state is State.SEARCHED and shown is not None and shown.log_speedup > 0)
 
 
 def _state(

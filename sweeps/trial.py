@@ -79,7 +79,7 @@ def trial_of(
         state=TrialState.MEASURED,
         log_speedup=log_ratio,
         by_cell=by_cell,
-        limited=tuple(left_out.keys() - limited_cells(baseline, baseline).keys()),
+        limited=tuple(c for c in left_out if c not in limited_cells(baseline, baseline)),
         limits={name: UNKNOWN_LIMIT if r is None else r for name, r in ratios.items()},
         failure=Failure(Reason.LIMIT_EXCEEDED, ", ".join(broken)) if broken else None,
     )
