@@ -510,6 +510,7 @@ def _dry_run_lines(plan: "Plan") -> "Iterator[RenderableType]":
     plan_of = forecast(plan)
     yield Syntax(plan.sweep.to_yaml(), "yaml", background_color="default")
     yield Text(f"{len(plan.space.points)} canonical points, {plan_of.trials} of them will be measured.")
+    yield Text(plan_of.grid)
     if plan_of.baseline_trials:
         yield Text(
             f"Before them, {plan_of.baseline_trials} settings of a server without speculation, such as:"

@@ -96,7 +96,7 @@ def arm_failure(
             wrong_output(requests, reference, rules.max_degenerate_share),
             wrong_in_one_cell(run, requests, baseline, reference) if baseline else None,
             _unwanted_thinking(requests, rules),
-            *(_load(m, rules) for m in run.measurements),
+            *(_load(m) for m in run.measurements if not m.capacity_limited),
             _other_settings(run, baseline, rules) if baseline else None,
             _other_lengths(run, requests, baseline, reference, rules) if baseline else None,
             cache_gap(reference, requests),
@@ -219,7 +219,7 @@ def _unwanted_thinking(requests: Sequence[Request], rules: Rules) -> Failure | N
     )
 
 
-def _load(measurement: Measurement, rules: Rules) -> Failure | None:
+def _load(measurement: Measurement) -> Failure | None:
     requested = requested_concurrency(measurement.cell)
     where = measurement.cell.label
     if requested and measurement.concurrency < MIN_CONCURRENCY_SHARE * requested:
@@ -258,8 +258,9 @@ def _other_lengths(
     reference: Sequence[Request],
     rules: Rules,
 ) -> Failure | None:
+    left_out = limited_cells(baseline, run)
     for ours in run.measurements:
-        theirs = baseline.cell(ours.cell)
+        theirs = baseline.cell(ours.cell) if ours.cell.label not in left_out else None
         gap = _length_gap(theirs, ours, partial=run.stopped_early) if theirs else 0.0
         if gap > rules.max_length_gap:
             estimates = f" ({length_report(reference, requests)})" if reference else ""
@@ -298,11 +299,14 @@ def figure(measurement: Measurement, objective: str) -> float | None:
 def log_speedup(baseline: ArmRun, candidate: ArmRun, objective: str = "tokens_per_s") -> dict[str, float]:
     """log(candidate / baseline) by Cell label, turned so that > 0 is better.
 
-    Only Cells with a positive finite value in both arms; see mean_log_speedup for the whole.
+    Only Cells that both arms could admit, with a positive finite value in both; see mean_log_speedup for
+    the whole.
     """
     sign = 1.0 if objective in HIGHER_IS_BETTER else -1.0
-    found = {}
+    found, left_out = {}, limited_cells(baseline, candidate)
     for theirs in baseline.measurements:
+        if theirs.cell.label in left_out:
+            continue
         ratio = _log_ratio(theirs, candidate.cell(theirs.cell), objective)
         if ratio is not None:
             found[theirs.cell.label] = sign * ratio
@@ -322,18 +326,41 @@ def _log_ratio(theirs: Measurement, ours: Measurement | None, objective: str) ->
     return math.log(known[1] / known[0]) if len(known) == 2 else None
 
 
+def limited_cells(baseline: ArmRun, candidate: ArmRun) -> dict[str, str]:
+    """Cells, by label, whose load an arm could not admit, with who and how one saw it.
+
+    There the queue was measured, not the server: such a Cell counts for neither arm.
+    """
+    found: dict[str, str] = {}
+    for run, name in ((baseline, baseline.point.name or "the baseline"), (candidate, candidate.point.label)):
+        for m in run.measurements:
+            if m.capacity_limited:
+                found.setdefault(m.cell.label, f"{name}: {m.capacity_limited}")
+    return found
+
+
+def said_of(limited: Mapping[str, str]) -> str:
+    """`limited_cells` in words, no full stop."""
+    return "; ".join(f"{cell} ({who_and_how})" for cell, who_and_how in limited.items())
+
+
 def mean_log_speedup(
     baseline: ArmRun,
     candidate: ArmRun,
     objective: str = "tokens_per_s",
     weights: Weights = EQUAL_WEIGHTS,
+    left_out: Collection[str] = (),
 ) -> float | None:
     """Mean of log_speedup over the baseline's Cells (log of the weighted geometric mean of the ratios).
 
-    None if a Cell is missing on either side: a mean over other Cells is another quantity.
+    Without the Cells in `left_out` (labels) and those that an arm could not admit. None if another one
+    is missing on either side, since a mean over other Cells is another quantity, or if none that counts
+    is left.
     """
+    without = {*left_out, *limited_cells(baseline, candidate)}
     by_cell = log_speedup(baseline, candidate, objective)
-    cells = [m.cell for m in baseline.measurements]
-    if not by_cell or len(by_cell) < len(cells):
+    cells = [m.cell for m in baseline.measurements if m.cell.label not in without]
+    weighing = [weights.of(cell) for cell in cells]
+    if not any(weighing) or any(cell.label not in by_cell for cell in cells):
         return None
-    return fmean([by_cell[cell.label] for cell in cells], [weights.of(cell) for cell in cells])
+    return fmean([by_cell[cell.label] for cell in cells], weighing)

@@ -59,9 +59,9 @@ def has_baseline(report: ReportInput) -> bool:
 
 
 def best_trial(trials: Iterable[Trial]) -> Trial | None:
-    """The fastest; lossy ones are none."""
+    """The fastest of those that admit the load of the most Cells; lossy ones are none."""
     honest = [t for t in measured(trials) if not t.lossy]
-    return max(honest, key=lambda t: t.log_speedup or 0.0, default=None)
+    return max(honest, key=lambda t: (-len(t.limited), t.log_speedup or 0.0), default=None)
 
 
 def best_verdict(report: ReportInput) -> Verdict | None:

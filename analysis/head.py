@@ -1,7 +1,8 @@
 """The top of the page: the verdict in one figure and one sentence, where it holds, and what to do."""
 
-from analysis import findings, tables, words
+from analysis import crossover, findings, tables, words
 from analysis.answer import KEEP, Answer, Tone, answer
+from analysis.loadmap import load_map
 from analysis.markup import Scale, paragraph, text
 from analysis.report_input import ReportInput
 from results.records import Verdict, VerdictKind
@@ -63,6 +64,7 @@ def _brief(report: ReportInput, said: Answer) -> str:
         else "",
         "What to do": _action(report, said),
         "How sure" if said.verdict is not None else "So far": details,
+        "Where it pays": "".join(map(paragraph, crossover.sentences(load_map(report)))),
         "Holds for": _holds_for(said),
     }
     shown = "".join(

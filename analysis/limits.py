@@ -54,9 +54,9 @@ def limit_ratios(
 ) -> dict[str, float | None]:
     """log(value / limit) of the worst Cell for each limit: above 0 is broken; None = not measured.
 
-    A Cell of weight 0 is measured and does not count here either.
+    A Cell of weight 0 is measured and does not count here either, nor does one whose load it could not admit.
     """
-    counted = [m for m in run.measurements if weights.of(m.cell) > 0]
+    counted = [m for m in run.measurements if weights.of(m.cell) > 0 and not m.capacity_limited]
     found: dict[str, float | None] = {}
     for name, limit in limits.items():
         known = [v for m in counted if (v := value(m, name)) is not None]

@@ -9,6 +9,7 @@ from analysis import (
     capacity,
     cells,
     limit_tables,
+    map_tables,
     output_tables,
     profile_section,
     sections,
@@ -18,6 +19,7 @@ from analysis import (
 )
 from analysis.answer import answer, command_title
 from analysis.head import head
+from analysis.heatmap import heat_map
 from analysis.markup import command, folded, pair, section, table, text
 from analysis.plots import Figure, figures
 from analysis.report_input import ReportInput
@@ -94,6 +96,10 @@ def folded_table(content: Table) -> str:
     return folded(content.title, table(content, titled=False)) if content.rows else ""
 
 
+def _map(report: ReportInput, _: Figures) -> str:
+    return section("map", "Where it holds", heat_map(report), table(map_tables.per_cell(report)))
+
+
 def _capacity(report: ReportInput, _: Figures) -> str:
     return section("capacity", "Highest load", table(capacity.highest_loads(report), titled=False))
 
@@ -132,6 +138,7 @@ def _trials(report: ReportInput, _: Figures) -> str:
 SECTIONS = (
     Section("command", "Command", _command),
     Section("sides", "A and B", sections.compared),
+    Section("map", "Load map", _map),
     Section("evidence", "Evidence", _evidence),
     Section("capacity", "Highest load", _capacity),
     Section("latencies", "Latency", _latencies),

@@ -1,7 +1,7 @@
 // Extras only: without this the page says the same.
 "use strict";
 
-for (const table of document.querySelectorAll("table")) {
+for (const table of document.querySelectorAll("table:not(.heat)")) {
   if (table.tBodies[0].rows.length < 2) continue;
   table.querySelectorAll("thead th").forEach((head, column) => {
     const button = document.createElement("button");

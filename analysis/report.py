@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 
 from analysis import (
+    crossover,
     findings,
     hardware,
     limit_tables,
@@ -22,12 +23,13 @@ from analysis import (
     words,
 )
 from analysis.answer import answer
+from analysis.loadmap import CellAnswer, State, load_map
 from analysis.noise import BlockNoise
 from analysis.page import page
 from analysis.report_input import ReportInput
 from analysis.shrinkage import expected, of_trials
 from analysis.text_page import text_page
-from results.records import Block, Effect, Trial, Verdict
+from results.records import BASELINE, Block, Effect, Point, Trial, Verdict
 
 __all__ = ["ReportInput", "as_json", "csv", "html", "markdown"]
 
@@ -117,6 +119,7 @@ def as_json(report: ReportInput) -> str:
         "command": report.command,
         "comparison": _comparison(report),
         "winner": _verdict(report, report.winner) if report.winner is not None else None,
+        "map": _map(report),
         "verdicts": [_verdict(report, v) for v in report.verdicts],
         "trials": [_trial(report, t, known) for t in report.trials],
         "trial_intervals": noise.search_intervals(known),
@@ -132,6 +135,45 @@ def as_json(report: ReportInput) -> str:
         "environment": dict(tables.flat(report.environment)),
     }
     return json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+
+
+def _map(report: ReportInput) -> dict[str, object] | None:
+    drawn = load_map(report)
+    if drawn is None:
+        return None
+    return {
+        "one_for_all": _point(drawn.compromise),
+        "confirmed": drawn.confirmed,
+        "gain_of_a_choice_per_cell": words.factor(drawn.gain),
+        "crossovers": crossover.sentences(drawn),
+        "cells": [_cell(a) for a in drawn.cells],
+    }
+
+
+def _cell(a: CellAnswer) -> dict[str, object]:
+    return {
+        "class": a.cell.workload_class,
+        "pace": a.cell.pace,
+        "context_tokens": a.cell.context_tokens,
+        "prompt_tokens": a.prompt_tokens,
+        "weight": a.weight,
+        "state": a.state.value,
+        "best": _point(a.best) if a.state not in (State.LIMITED, State.UNKNOWN) else None,
+        "shown": _point(a.shown.point) if a.shown else None,
+        "speedup": words.factor(a.shown.log_speedup) if a.shown else None,
+        "interval": _effect(a.shown.effect) if a.shown else None,
+        "one_for_all_speedup": words.factor(a.compromise),
+        "loss": words.factor(a.loss),
+        "baseline": {"tokens_per_s": a.baseline.tokens_per_s, "tpot_p50_s": a.baseline.tpot_s},
+        "figures": {"tokens_per_s": a.figures.tokens_per_s, "tpot_p50_s": a.figures.tpot_s},
+        "capacity_limited": a.limited or None,
+    }
+
+
+def _point(point: Point | None) -> dict[str, object]:
+    """A configuration; the method "none" is speculation off."""
+    shown = point or BASELINE
+    return {"method": shown.method, "knobs": dict(shown.knobs)}
 
 
 def _comparison(report: ReportInput) -> dict[str, object] | None:
@@ -164,6 +206,8 @@ def _verdict(report: ReportInput, verdict: Verdict) -> dict[str, object]:
         "search_estimate": words.factor(findings.search_estimate(report, verdict.point)),
         "expected": words.factor(searched.expected_of(report, verdict.point, searched.shrinkage_of(report))),
         "by_class": {name: _effect(effect) for name, effect in verdict.by_class.items()},
+        "by_cell": {name: _effect(effect) for name, effect in verdict.by_cell.items()},
+        "capacity_limited": dict(verdict.limited),
         "cells": list(verdict.cells),
         "identical_share": verdict.identical_share,
         "control_identical_share": verdict.control_identical_share,

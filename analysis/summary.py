@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
-from statistics import fmean
+from statistics import fmean, median
 from types import MappingProxyType
 
 from analysis.goodput import goodput
@@ -32,6 +32,7 @@ def summarise(
     *,
     max_tokens: int | None,
     bounds: Mapping[str, float] = NO_BOUNDS,
+    capacity_limited: str = "",
 ) -> Measurement:
     """Summary of the Requests of one Cell, sent from second 0 to `wall_s`.
 
@@ -68,6 +69,8 @@ def summarise(
         telemetry=telemetry,
         goodput_per_s=goodput_per_s,
         within_limits_share=within_limits_share,
+        prompt_tokens=_median([r.prompt_tokens for r in good if r.prompt_tokens is not None]),
+        capacity_limited=capacity_limited,
     )
 
 
@@ -249,3 +252,7 @@ def _share(flags: Iterable[bool]) -> float:
 
 def _mean(values: Sequence[float]) -> float | None:
     return fmean(values) if values else None
+
+
+def _median(values: Sequence[float]) -> float | None:
+    return float(median(values)) if values else None

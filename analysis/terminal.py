@@ -5,16 +5,18 @@ record says is text, never markup.
 """
 
 import re
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from analysis import sides
+from analysis import crossover, map_tables, sides
 from analysis.accuracy import in_words
 from analysis.answer import Answer, Tone, answer, command_title
 from analysis.cost_section import prediction_line
 from analysis.findings import best_verdict, confirmed_against, failed, missing, reason_of, search_estimate
 from analysis.hardware import in_short
+from analysis.labels import grouped
 from analysis.limit_tables import in_short as limits_in_short
+from analysis.loadmap import CellAnswer, State, load_map
 from analysis.profile_findings import cautions, latest
 from analysis.profile_findings import headline as profile_headline
 from analysis.profile_findings import in_short as profile_in_short
@@ -51,6 +53,7 @@ def verdict_lines(report: ReportInput) -> "Iterator[RenderableType]":
         yield from _section("Confirmed on held-out prompts", _finalists(report))
     if best is not None and best.by_class:
         yield from _section(f"{best.point.label}, by class", _classes(best, report.objective))
+    yield from _load_map(report)
     if facts := _facts(report, best):
         yield _text("")
         yield _grid(facts, "bold")
@@ -103,6 +106,7 @@ def _head(report: ReportInput, said: Answer) -> "Iterator[RenderableType]":
     yield _text(" ".join(filter(None, (said.big, said.unit))), f"bold {_TONES[said.tone]}")
     headline = report.headline.removeprefix(f"{said.big}.").strip()  # which is said already
     yield from (_text(sentence) for sentence in ([headline] if headline else said.details))
+    yield from (_text(sentence) for sentence in crossover.sentences(load_map(report)))
     for warning in (report.banner or "").splitlines():
         yield _text(warning, f"bold {_CAUTION}")
 
@@ -130,6 +134,47 @@ def _classes(verdict: Verdict, objective: str) -> "Table":
     for workload_class, effect in fastest_first:
         table.add_row(_text(workload_class), times_with_interval(effect), _sign(effect, objective))
     return table
+
+
+def _load_map(report: ReportInput) -> "Iterator[RenderableType]":
+    """Where there is more than one load or length; a single one is in the table of the classes."""
+    from rich.table import Table
+
+    drawn = load_map(report)
+    if drawn is None or len({(a.cell.pace, a.cell.context_tokens) for a in drawn.cells}) < 2:
+        return
+    paces, lengths = map_tables.paces_of(drawn), map_tables.has_lengths(drawn)
+    numbers = {point.key: number for number, point in enumerate(drawn.points, start=1)}
+    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="dim")
+    for name in ("class", *(["prompts"] if lengths else []), *paces):
+        table.add_column(name, overflow="fold")
+    for (name, length), found in map_tables.rows_of(drawn).items():
+        fields = [_field(found[p], numbers) if p in found else _text("") for p in paces]
+        table.add_row(_text(name), *([_text(length)] if lengths else []), *fields)
+    yield from _section("Load map: the best in every Cell", table)
+    yield from (_text(f"({numbers[p.key]}) {p.label}", "dim") for p in drawn.points)
+    there = {a.state for a in drawn.cells}
+    yield from (_text(f"{sign}: {said}", "dim") for sign, (said, of) in _SIGNS.items() if there & {*of})
+    yield _text(map_tables.compromise_sentence(drawn))
+
+
+_SIGNS = {
+    "open": ("not decided; in brackets the largest estimate", (State.UNDECIDED,)),
+    "off": ("nothing measured is faster; in brackets what comes closest", (State.SAME, State.SLOWER)),
+    "~": ("one Block of the search, optimistic", (State.SEARCHED,)),
+}
+
+
+def _field(answer: CellAnswer, numbers: Mapping[str, int]) -> "Text":
+    if answer.shown is None:
+        return _text(answer.state, "dim")
+    number = times(answer.shown.log_speedup)
+    if answer.state is State.SEARCHED:
+        return _text(f"~{number} ({numbers[answer.shown.point.key]})", "dim")
+    if answer.best is not None:
+        return _text(f"{number} ({numbers[answer.best.key]})", _GOOD)
+    said = {State.SAME: f"off ({number} same)", State.UNDECIDED: f"open ({number})"}.get(answer.state)
+    return _text(said or f"off ({number})", _BAD if answer.state is State.SLOWER else "dim")
 
 
 def _sign(effect: Effect, objective: str) -> "Text":
@@ -166,7 +211,7 @@ def _unusual(report: ReportInput) -> list[tuple[str, str]]:
 def _facts_of(verdict: Verdict, report: ReportInput) -> "list[tuple[str, Text]]":
     facts = []
     if verdict.cells:
-        facts.append(("Holds for", _text(f"{_by_pace(verdict.cells)}. Nothing is claimed beyond.")))
+        facts.append(("Holds for", _text(f"{grouped(verdict.cells)}. Nothing is claimed beyond.")))
     if verdict.acceptance_length is not None:
         facts.append(("Acceptance", _text(f"{verdict.acceptance_length:.2f} tokens per verification step")))
     if verdict.identical_share is not None:
@@ -177,14 +222,6 @@ def _facts_of(verdict: Verdict, report: ReportInput) -> "list[tuple[str, Text]]"
     if verdict.accuracy is not None:
         facts.append(("Accuracy", _text(in_words(verdict.accuracy, report.reference))))
     return [*facts, *(("Note", _text(warning, _CAUTION)) for warning in verdict.warnings)]
-
-
-def _by_pace(cells: Sequence[str]) -> str:
-    """Cell labels with the pace that several share said once: `chat, code @ closed(4)`."""
-    classes: dict[str, list[str]] = {}
-    for workload_class, at, pace in (label.partition(" @ ") for label in cells):
-        classes.setdefault(at + pace, []).append(workload_class)
-    return "; ".join(", ".join(names) + pace for pace, names in classes.items())
 
 
 def _failures(lost: Sequence[Trial]) -> "Table":

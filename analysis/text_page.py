@@ -6,10 +6,12 @@ from analysis import (
     capacity,
     cells,
     cost_section,
+    crossover,
     failures,
     findings,
     hardware,
     limit_tables,
+    map_tables,
     output_tables,
     profile_section,
     sides,
@@ -18,6 +20,8 @@ from analysis import (
     words,
 )
 from analysis.answer import answer, command_title
+from analysis.labels import grouped
+from analysis.loadmap import load_map
 from analysis.report_input import ReportInput
 from analysis.tables import Entry, Table
 from analysis.terms import definitions
@@ -34,8 +38,9 @@ def text_page(report: ReportInput) -> str:
     parts = [
         f"# {as_text(title)}",
         as_text(report.headline),
+        *(as_text(line) for line in crossover.sentences(load_map(report))),
         *(as_text(d) for d in said.details),
-        f"Holds for: {as_text(', '.join(said.holds_for))}." if said.holds_for else "",
+        f"Holds for: {as_text(grouped(said.holds_for))}." if said.holds_for else "",
         f"**Caution:** {as_text(report.banner)}" if report.banner else "",
         as_text(cost_section.ties_line(report)),
         as_list(f"What this run does not say{'' if report.finished or compared else ' yet'}", missing),
@@ -58,6 +63,8 @@ def _tables(report: ReportInput) -> tuple[Table, ...]:
         tables.classes(report),
         capacity.highest_loads(report),
         cells.cells(report),
+        map_tables.grid(report),
+        map_tables.per_cell(report),
         tables.latency(report),
         limit_tables.limits(report),
         limit_tables.goodput(report),

@@ -6,18 +6,19 @@ after planned numbers of Blocks; alpha is split over those looks and over the fi
 """
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from statistics import fmean
 
 from analysis.acceptance import over_windows
 from analysis.accuracy import DOUBT, accuracy, in_words, is_worse
-from analysis.block import log_speedup, mean_log_speedup
+from analysis.block import limited_cells, log_speedup, mean_log_speedup, said_of
 from analysis.goodput import GOODPUT, empty_windows
 from analysis.gpu import gpu_warnings
 from analysis.limits import median_ratios, not_kept
 from analysis.output import divergence_shares, pooled
+from analysis.signs import ClassSign, banner, class_signs
 from analysis.statistics import LOOKS, look_alpha, t_interval
 from analysis.summary import merged_telemetry
 from results.reasons import Reason
@@ -58,7 +59,7 @@ def decide(
     effect = None
     for blocks in sorted(look for look in looks if look <= len(log_ratios)):
         effect = _effect(log_ratios[:blocks], each)
-        kind = _kind(effect, same_margin)
+        kind = kind_of(effect, same_margin)
         if kind is not VerdictKind.UNDECIDED:
             return kind, effect
     return VerdictKind.UNDECIDED, effect
@@ -73,7 +74,8 @@ def _effect(log_ratios: Sequence[float], alpha: float) -> Effect:
     return Effect(*t_interval(log_ratios, alpha), blocks=len(log_ratios))
 
 
-def _kind(effect: Effect, same_margin: float) -> VerdictKind:
+def kind_of(effect: Effect, same_margin: float = SAME_MARGIN) -> VerdictKind:
+    """What an interval says against the Baseline; `same_margin` is a log ratio."""
     if effect.low > 0:
         return VerdictKind.BETTER
     if effect.high < 0:
@@ -102,14 +104,16 @@ def conclude(
     them. A finalist that failed in any usable Block, or breaks one of `limits` (see analysis.limits),
     is INVALID, however fast it is; so is one with significantly fewer right answers, where prompts have
     references. Unless both arms serve the `same_model`, nothing is made of outputs that differ; nor
-    unless they are `greedy`, of texts.
+    unless they are `greedy`, of texts. A Cell whose load an arm could not admit in any Block is left out
+    of all of them.
     """
     each = look_alpha(alpha, len(looks), len(finalists))
     found = []
     for point in finalists:
         pairs = _pairs(blocks, point)
-        ratios = [mean_log_speedup(p.baseline, p.candidate, objective, weights) for p in pairs]
-        if fault := _fault(pairs, ratios):
+        limited = _limited(pairs)
+        ratios = [mean_log_speedup(p.baseline, p.candidate, objective, weights, limited) for p in pairs]
+        if fault := _fault(pairs, ratios, limited):
             found.append(Verdict(VerdictKind.INVALID, point, None, {}, (), None, None, None, fault))
             continue
         known = [d for d in ratios if d is not None]
@@ -120,7 +124,7 @@ def conclude(
         if effect and (broken := _broken_limit(used, limits or {}, weights)):  # at planned looks only
             found.append(Verdict(VerdictKind.INVALID, point, None, {}, (), None, None, None, broken))
             continue
-        verdict = _verdict(kind, point, effect, used, each, objective)
+        verdict = _verdict(kind, point, effect, used, each, objective, limited)
         found.append(_with_outputs(verdict, used, same_model=same_model, greedy=greedy))
     return found
 
@@ -142,10 +146,20 @@ def _pairs(blocks: Iterable[Block], point: Point) -> list[_Pair]:
     return found
 
 
-def _fault(pairs: Sequence[_Pair], ratios: Sequence[float | None]) -> str:
+def _limited(pairs: Sequence[_Pair]) -> dict[str, str]:
+    """Cells that an arm could not admit in some Block, with who and how one saw it."""
+    found: dict[str, str] = {}
+    for pair in pairs:
+        found = {**limited_cells(pair.baseline, pair.candidate), **found}
+    return found
+
+
+def _fault(pairs: Sequence[_Pair], ratios: Sequence[float | None], limited: Mapping[str, str]) -> str:
     for pair, ratio in zip(pairs, ratios, strict=True):
         if failure := pair.candidate.failure:
             return f"failed in Block {pair.block.number}: {failure.reason}, {failure.evidence}"
+        if ratio is None and limited and limited.keys() >= {m.cell.label for m in pair.baseline.measurements}:
+            return f"no Cell is left that both arms can admit: {said_of(limited)}"
         if ratio is None:
             return f"Block {pair.block.number} does not measure every Cell in both arms"
     return ""
@@ -164,6 +178,7 @@ def _verdict(
     pairs: Sequence[_Pair],
     alpha: float,
     objective: str,
+    limited: Mapping[str, str],
 ) -> Verdict:
     measured = [m for p in pairs for m in p.candidate.measurements]
     off = Acceptance(AcceptanceState.NOT_SPECULATING)
@@ -172,14 +187,15 @@ def _verdict(
         kind,
         point,
         effect,
-        _by_class(pairs, alpha, objective),
-        tuple(dict.fromkeys(m.cell.label for m in measured)),
+        _by_class(pairs, alpha, objective, limited),
+        tuple(c for c in dict.fromkeys(m.cell.label for m in measured) if c not in limited),
         None,
         None,
         acceptance.length,
         _why(kind, effect, pairs),
-        _warnings(pairs, acceptance, objective),
-        _by_cell(pairs, alpha, objective),
+        (*_left_out(limited), *_warnings(pairs, acceptance, objective)),
+        _by_cell(pairs, alpha, objective, limited),
+        limited=limited,
     )
 
 
@@ -211,24 +227,36 @@ def _outputs(pairs: Sequence[_Pair], point: Point) -> tuple[OutputCheck, OutputC
     return pooled(checks), pooled(p.block.control for p in pairs)
 
 
-def _by_class(pairs: Sequence[_Pair], alpha: float, objective: str) -> dict[str, Effect]:
+def _by_class(
+    pairs: Sequence[_Pair], alpha: float, objective: str, limited: Collection[str]
+) -> dict[str, Effect]:
     if len(pairs) < 2:
         return {}
-    classes = dict.fromkeys(m.cell.workload_class for m in pairs[0].baseline.measurements)
-    return {c: _effect([_class_ratio(p, c, objective) for p in pairs], alpha) for c in classes}
+    cells = [m.cell for m in pairs[0].baseline.measurements if m.cell.label not in limited]
+    classes: dict[str, list[str]] = {}
+    for cell in cells:
+        classes.setdefault(cell.workload_class, []).append(cell.label)
+    ratios = [log_speedup(p.baseline, p.candidate, objective) for p in pairs]
+    return {
+        name: _effect([fmean(found[label] for label in labels) for found in ratios], alpha)
+        for name, labels in classes.items()
+    }
 
 
-def _by_cell(pairs: Sequence[_Pair], alpha: float, objective: str) -> dict[str, Effect]:
+def _by_cell(
+    pairs: Sequence[_Pair], alpha: float, objective: str, limited: Collection[str]
+) -> dict[str, Effect]:
     if len(pairs) < 2:
         return {}
     ratios = [log_speedup(p.baseline, p.candidate, objective) for p in pairs]
-    return {cell: _effect([found[cell] for found in ratios], alpha) for cell in ratios[0]}
+    return {
+        cell: _effect([found[cell] for found in ratios], alpha) for cell in ratios[0] if cell not in limited
+    }
 
 
-def _class_ratio(pair: _Pair, workload_class: str, objective: str) -> float:
-    by_cell = log_speedup(pair.baseline, pair.candidate, objective)
-    cells = [m.cell for m in pair.baseline.measurements]
-    return fmean(by_cell[c.label] for c in cells if c.workload_class == workload_class)
+def _left_out(limited: Mapping[str, str]) -> list[str]:
+    """What the verdict does not hold for, and why."""
+    return [f"capacity: left out, as the load could not be admitted: {said_of(limited)}"] if limited else []
 
 
 def percent(log_ratio: float) -> str:
@@ -301,19 +329,23 @@ def still_open(verdicts: Sequence[Verdict]) -> list[Point]:
     a look is given up while another one is.
     """
     leader = _leader(verdicts)
-    ahead = _estimate(leader) if leader else -math.inf
-    if any(v.effect and v.kind is not VerdictKind.INVALID and v.effect.log_ratio > 0 for v in verdicts):
-        ahead = max(ahead, 0.0)
-    return [
-        v.point
-        for v in verdicts
-        if v.kind is VerdictKind.UNDECIDED and (v.effect is None or v.effect.log_ratio > ahead)
-    ]
+    above = any(v.effect and v.kind is not VerdictKind.INVALID and v.effect.log_ratio > 0 for v in verdicts)
+
+    def may_win(verdict: Verdict) -> bool:
+        ahead_of_leader = leader is None or _rank(verdict) > _rank(leader)
+        return verdict.effect is None or (ahead_of_leader and (verdict.effect.log_ratio > 0 or not above))
+
+    return [v.point for v in verdicts if v.kind is VerdictKind.UNDECIDED and may_win(v)]
 
 
 def _leader(verdicts: Sequence[Verdict]) -> Verdict | None:
     better = [v for v in verdicts if v.kind is VerdictKind.BETTER]
-    return max(better, key=_estimate, default=None)
+    return max(better, key=_rank, default=None)
+
+
+def _rank(verdict: Verdict) -> tuple[int, float]:
+    """One that admits the load of more Cells comes first: estimates over other Cells do not compare."""
+    return -len(verdict.limited), _estimate(verdict)
 
 
 def _estimate(verdict: Verdict) -> float:
@@ -329,15 +361,6 @@ class AnswerKind(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class ClassSign:
-    """The effect on one workload class; settled = its own interval excludes 0."""
-
-    workload_class: str
-    effect: Effect
-    settled: bool
-
-
-@dataclass(frozen=True, slots=True)
 class Answer:
     """The confirmation in one sentence, and what that sentence hides."""
 
@@ -346,7 +369,7 @@ class Answer:
     best: Verdict | None  # largest estimate among the others
     sentence: str
     signs_differ: tuple[ClassSign, ...]  # of the winner, else of the best; empty = all have one sign
-    banner: str  # says which classes gain and which lose; "" = signs do not differ
+    banner: str  # says where it gains and where it loses; "" = signs do not differ
 
 
 def answer(verdicts: Sequence[Verdict], baseline_breaks: str = "") -> Answer:
@@ -359,10 +382,14 @@ def answer(verdicts: Sequence[Verdict], baseline_breaks: str = "") -> Answer:
     others = [v for v in verdicts if v is not winner and v.effect]
     best = max(others, key=_estimate, default=None)
     kind = _answer_kind(verdicts, winner)
-    signs = _signs(winner or best)
+    shown = winner or best
+    signs = class_signs(shown) if shown else ()
     sentence = _sentence(kind, verdicts, winner, best, baseline_breaks)
-    banner = [itself_breaks(baseline_breaks) * (baseline_breaks not in sentence), _banner(signs)]
-    return Answer(kind, winner, best, sentence, signs, "\n".join(filter(None, banner)))
+    lines = [
+        itself_breaks(baseline_breaks) * (baseline_breaks not in sentence),
+        banner(shown) if shown else "",
+    ]
+    return Answer(kind, winner, best, sentence, signs, "\n".join(filter(None, lines)))
 
 
 def itself_breaks(limits: str, reference: str = "The baseline") -> str:
@@ -415,21 +442,3 @@ def no_one_keeps(baseline_breaks: str) -> str:
     if baseline_breaks:
         return f"No configuration keeps the limits, nor does the baseline: {baseline_breaks}."
     return "No configuration keeps the limits, so none beats the baseline within them."
-
-
-def _signs(verdict: Verdict | None) -> tuple[ClassSign, ...]:
-    effects = dict(verdict.by_class) if verdict else {}
-    estimates = [e.log_ratio for e in effects.values()]
-    if not estimates or min(estimates) >= 0 or max(estimates) <= 0:
-        return ()
-    return tuple(ClassSign(c, e, e.signs_are_certain) for c, e in effects.items())
-
-
-def _banner(signs: Sequence[ClassSign]) -> str:
-    if not signs:
-        return ""
-    shown = (
-        f"{s.workload_class} {percent(s.effect.log_ratio)} ({'settled' if s.settled else 'not settled'})"
-        for s in sorted(signs, key=lambda s: -s.effect.log_ratio)
-    )
-    return f"The sign depends on the workload class: {', '.join(shown)}."

@@ -339,6 +339,8 @@ class Measurement:
     telemetry: Telemetry
     goodput_per_s: float | None = None  # requests that ended in the window within `goodput`, / wall
     within_limits_share: float | None = None  # of the requests that ended in the window, failed ones too
+    prompt_tokens: float | None = None  # median of the requests, as the server counted them
+    capacity_limited: str = ""  # how one saw that the server could not admit the load; "" = it did
 
     @property
     def energy_j(self) -> float | None:
@@ -506,6 +508,7 @@ class Trial:
     asked: Point | None = None  # what was asked for, if the server rewrote it into `point`
     lossy: str = ""  # see ArmRun.lossy; such a Trial is never the best
     anchors: tuple[int, ...] = ()  # Blocks whose baseline it was compared with; () = its own Block's
+    limited: tuple[str, ...] = ()  # Cells, not in by_cell, that it cannot admit though the baseline can
     schema: int = SCHEMA
 
     @property
@@ -560,3 +563,4 @@ class Verdict:
     outputs: OutputCheck | None = None  # its texts against the baseline's, over all Blocks
     control: OutputCheck | None = None  # the baseline's against its own
     accuracy: Accuracy | None = None
+    limited: Mapping[str, str] = field(default_factory=dict)  # Cells left out -> what could not admit them

@@ -64,6 +64,7 @@ class Turn:
     wall_s: float
     counted: SpecCounters | None
     host: Telemetry
+    capacity_limited: str = ""  # how one saw that the server could not admit the load
 
 
 @dataclass
@@ -152,16 +153,20 @@ class Arm:
         turns, requests = self.turns[cell], self._requests(cell)
         wall_s = sum(turn.wall_s for turn in turns)
         host = merged_telemetry([turn.host for turn in turns])
-        acceptance = self._acceptance(turns, requests)
         return summarise(
             cell,
             requests,
             wall_s,
-            acceptance,
+            self._acceptance(turns, requests),
             host,
             max_tokens=self.max_tokens,
             bounds=self.bounds,
+            capacity_limited=self.capacity_limited(cell),
         )
+
+    def capacity_limited(self, cell: Cell) -> str:
+        """How one saw that the server could not admit the load of a Cell; "" = it did."""
+        return next((t.capacity_limited for t in self.turns.get(cell, ()) if t.capacity_limited), "")
 
     def _acceptance(self, turns: Sequence[Turn], requests: Sequence[Request]) -> Acceptance:
         """From the server's counters, else from the replies, compared with whatever else counts the same."""
@@ -215,18 +220,27 @@ def up(
         arm.start_s = arm.start_s or time.monotonic() - began
         yield arm
         with arm.failing():
+            if arm.complete and not arm.is_over:
+                _refuse_if_all_limited(arm)
             if arm.endpoint is not None and arm.failure is None:
                 arm.slots = setup.engine.drafts_by_slot(arm.endpoint)
                 arm.recount = setup.engine.recount(arm.endpoint)
 
 
 def measure(setup: Setup, arm: Arm, window: Window, gate: Gate | None) -> tuple[Request, ...]:
-    """Send one window to an arm and add what it gave; a failure ends the arm."""
+    """Send one window to an arm and add what it gave; a failure ends the arm.
+
+    Returns the requests; none of a Cell that the server could not admit, as they waited in its queue.
+    """
     began = time.monotonic()
     with arm.failing():
         assert arm.endpoint is not None
         _load(setup, arm, arm.endpoint, window, gate)
     arm.measured_s += time.monotonic() - began
+    if arm.capacity_limited(window.cell):
+        if gate is not None:
+            gate.forget(window.cell)
+        return ()
     if arm.failure is None and gate is not None and gate.is_shut:
         arm.stopped_at_ratio = gate.speed_ratio
     return arm.turns[window.cell][-1].requests if window.cell in arm.turns else ()
@@ -257,12 +271,20 @@ def _load(setup: Setup, arm: Arm, endpoint: Endpoint, window: Window, gate: Gate
     _raise_if_dead(setup, endpoint, result, gpus)
     queued = capacity_limited(admission.running, admission.waiting, window.pace.concurrency)
     if queued is not None:
-        raise MeasurementInvalid(queued.reason, f"{window.cell.label}: {queued.evidence}")
+        turns[-1] = replace(turns[-1], capacity_limited=queued.evidence)
     _refuse_other_load(generated, engine.generated_tokens(endpoint), result.requests)
     after = engine.counters(endpoint)
     if before is not None and after is not None:
         turns[-1] = replace(turns[-1], counted=after.since(before))
     engine.reset_cache(endpoint)
+
+
+def _refuse_if_all_limited(arm: Arm) -> None:
+    """A Cell that the server cannot admit is left out; with every Cell so, there is no number at all."""
+    limited = {cell: why for cell in arm.turns if (why := arm.capacity_limited(cell))}
+    if limited and len(limited) == len(arm.turns):
+        cell, why = next(iter(limited.items()))
+        raise MeasurementInvalid(Reason.CAPACITY_LIMITED, f"{cell.label}: {why}")
 
 
 def _refuse_other_load(before: int | None, after: int | None, ours: Sequence[Request]) -> None:

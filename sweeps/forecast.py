@@ -27,6 +27,7 @@ class Forecast:
     """Commands and figures for `--dry-run`."""
 
     trials: int
+    grid: str
     baseline_trials: int
     baseline: str
     baseline_example: str  # one of those settings; "" if there are none
@@ -41,6 +42,7 @@ def forecast(plan: Plan) -> Forecast:
     trials = min(plan.sweep.budget.trials, len(plan.space.points))
     return Forecast(
         trials=trials,
+        grid=grid(plan),
         baseline_trials=_baseline_trials(plan),
         baseline=command_of(plan, BASELINE),
         baseline_example=_baseline_example(plan),
@@ -49,6 +51,20 @@ def forecast(plan: Plan) -> Forecast:
         sensitivity=sensitivity(plan),
         notes=tuple(plan.notes),
     )
+
+
+def grid(plan: Plan) -> str:
+    """The Cells of one launch, as a sentence."""
+    windows = plan.windows[Phase.SEARCH]
+    numbers = {
+        "classes": len({w.cell.workload_class for w in windows}),
+        "paces": len({w.cell.pace for w in windows}),
+        "contexts": len({w.cell.context_tokens for w in windows}),
+    }
+    factors = [f"{number} {what}" for what, number in numbers.items() if number > 1]
+    shown = f": {' x '.join(factors)}" if len(factors) > 1 else ""
+    requests = sum(len(w.prompts) for w in windows)
+    return f"{len(windows)} Cell{'s' if len(windows) > 1 else ''}{shown}, {requests} requests per launch."
 
 
 def _baseline_trials(plan: Plan) -> int:

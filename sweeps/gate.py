@@ -20,27 +20,34 @@ class Gate:
     def __init__(self, baseline: Mapping[PromptKey, float], ratio: float) -> None:
         self._baseline = baseline  # seconds per token; may grow while the arm runs
         self._ratio = ratio
-        self._theirs_s = self._ours_s = 0.0
-        self._seen = 0
+        self._seen_s: dict[Cell, list[tuple[float, float]]] = {}  # per token, theirs and ours
 
     @property
     def speed_ratio(self) -> float:
         """This arm's speed over the baseline's, on the prompts seen so far; 1 before any."""
-        return self._theirs_s / self._ours_s if self._ours_s > 0 else 1.0
+        theirs_s, ours_s = (sum(side) for side in zip((0.0, 0.0), *self._pairs_s, strict=True))
+        return theirs_s / ours_s if ours_s > 0 else 1.0
 
     @property
     def is_shut(self) -> bool:
-        return self._seen >= MINIMUM and self.speed_ratio < self._ratio
+        return len(self._pairs_s) >= MINIMUM and self.speed_ratio < self._ratio
+
+    @property
+    def _pairs_s(self) -> list[tuple[float, float]]:
+        return [pair for of_cell in self._seen_s.values() for pair in of_cell]
 
     def watch(self, cell: Cell) -> Callable[[Request], bool]:
         """A callback for the requests of a Cell: whether to go on."""
+        seen_s = self._seen_s.setdefault(cell, [])
 
         def go_on(request: Request) -> bool:
             theirs_s, ours_s = self._baseline.get((cell.label, request.prompt_id)), seconds_per_token(request)
             if theirs_s is not None and ours_s is not None:
-                self._theirs_s += theirs_s
-                self._ours_s += ours_s
-                self._seen += 1
+                seen_s.append((theirs_s, ours_s))
             return not self.is_shut
 
         return go_on
+
+    def forget(self, cell: Cell) -> None:
+        """Leave a Cell out: the server did not admit its load, so that requests waited."""
+        self._seen_s.pop(cell, None)

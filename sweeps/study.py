@@ -193,7 +193,7 @@ class Search:
 
 def best_of(trials: Sequence[Trial]) -> Trial | None:
     """The measured Trial with the largest speed-up among those that keep every limit and are not lossy."""
-    return max(_ranked(trials), key=_log_speedup, default=None)
+    return max(_ranked(trials), key=_rank, default=None)
 
 
 def finalists(
@@ -209,7 +209,7 @@ def finalists(
     stated with an interval.
     """
     trials = [t for t in trials if not t.point.is_baseline]  # its own settings are told against another one
-    ranked = sorted(_ranked(trials), key=_log_speedup, reverse=True)
+    ranked = sorted(_ranked(trials), key=_rank, reverse=True)
     hopeful = [t for t in ranked if baseline_is_out or _log_speedup(t) > -margin]
     hopeless = sorted((t for t in trials if t.state is TrialState.HOPELESS), key=_log_speedup, reverse=True)
     ordered = hopeful[:1] + _specialists(hopeful[:1], ranked, margin) + hopeful[1:]
@@ -246,6 +246,11 @@ def _is_own_fault(trial: Trial) -> bool:
     )
 
 
+def _rank(trial: Trial) -> tuple[int, float]:
+    """One that admits the load of more Cells comes first: speed-ups over other Cells do not compare."""
+    return -len(trial.limited), _log_speedup(trial)
+
+
 def _log_speedup(trial: Trial) -> float:
     return trial.log_speedup if trial.log_speedup is not None else float("-inf")
 
@@ -275,6 +280,7 @@ def _tell(study: "optuna.Study", asked: "optuna.Trial", trial: Trial) -> None:
         asked.set_user_attr(name, told)
     for name, value in trial.limits.items():
         asked.set_constraint(name, value)
+    asked.set_constraint("admitted", len(trial.limited) or -1.0)
     if trial.log_speedup is not None and trial.state is not TrialState.FAILED:
         asked.set_constraint("failed", -1.0)
         study.tell(asked, trial.log_speedup)

@@ -1,12 +1,12 @@
 """A Trial: one Point measured against the Baseline in one Block, or its failure with the reason."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
 from analysis.accuracy import accuracy, in_words, is_worse
 from analysis.anchor import Anchor, measured_at, shares
-from analysis.block import ENERGY, log_speedup, mean_log_speedup
+from analysis.block import ENERGY, limited_cells, log_speedup, mean_log_speedup, said_of
 from analysis.gpu import energy_gap
 from analysis.limits import limit_ratios, not_kept
 from results.reasons import Reason
@@ -70,15 +70,22 @@ def trial_of(
     if answered is not None and is_worse(answered):
         return replace(trial, failure=Failure(Reason.INVALID_OUTPUT, in_words(answered, "the baseline")))
     for _, baseline in references:
-        if len(log_speedup(baseline, arm, objective)) < len(baseline.measurements):
+        known, limited = log_speedup(baseline, arm, objective), limited_cells(baseline, arm)
+        if len(known) + len(limited) < len(baseline.measurements):
             return replace(trial, failure=_unknown_figure(objective, baseline, arm))
+    left_out = {cell: why for _, b in references for cell, why in limited_cells(b, arm).items()}
+    log_ratio = _mean(references, arm, objective, weights, left_out)
+    if log_ratio is None:
+        return replace(trial, failure=Failure(Reason.CAPACITY_LIMITED, said_of(left_out)))
+    by_baseline = {cell for _, b in references for cell in limited_cells(b, b)}
     ratios = limit_ratios(arm, limits, weights)
     broken = not_kept(ratios, limits)
     return replace(
         trial,
         state=TrialState.MEASURED,
-        log_speedup=_mean(references, arm, objective, weights),
-        by_cell=_by_cell(references, arm, objective),
+        log_speedup=log_ratio,
+        by_cell=_by_cell(references, arm, objective, left_out),
+        limited=tuple(cell for cell in left_out if cell not in by_baseline),
         anchors=() if block.baseline is not None else tuple(a.block for a in anchors),
         limits={name: UNKNOWN_LIMIT if r is None else r for name, r in ratios.items()},
         failure=Failure(Reason.LIMIT_EXCEEDED, broken) if broken else None,
@@ -94,16 +101,23 @@ def _references(block: Block, arm: ArmRun, anchors: Sequence[Anchor]) -> list[tu
 
 
 def _mean(
-    references: Sequence[tuple[float, ArmRun]], arm: ArmRun, objective: str, weights: Weights
+    references: Sequence[tuple[float, ArmRun]],
+    arm: ArmRun,
+    objective: str,
+    weights: Weights,
+    left_out: Collection[str],
 ) -> float | None:
-    found = [(share, mean_log_speedup(b, arm, objective, weights)) for share, b in references]
+    found = [(share, mean_log_speedup(b, arm, objective, weights, left_out)) for share, b in references]
     known = [share * ratio for share, ratio in found if ratio is not None]
     return sum(known) if len(known) == len(found) else None
 
 
-def _by_cell(references: Sequence[tuple[float, ArmRun]], arm: ArmRun, objective: str) -> dict[str, float]:
+def _by_cell(
+    references: Sequence[tuple[float, ArmRun]], arm: ArmRun, objective: str, left_out: Collection[str]
+) -> dict[str, float]:
     found = [(share, log_speedup(baseline, arm, objective)) for share, baseline in references]
-    return {cell: sum(share * ratios[cell] for share, ratios in found) for cell in found[0][1]}
+    cells = [cell for cell in found[0][1] if cell not in left_out]
+    return {cell: sum(share * ratios[cell] for share, ratios in found) for cell in cells}
 
 
 def _unknown_figure(objective: str, baseline: ArmRun, arm: ArmRun) -> Failure:

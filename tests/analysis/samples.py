@@ -35,6 +35,7 @@ from results.records import (
     Verdict,
     VerdictKind,
 )
+from tests.analysis import maps
 from tests.analysis.load_samples import LOG, over_time
 
 CLASSES = ("code edit", "extraction", "reasoning", "chat", "translation")
@@ -356,6 +357,8 @@ SAMPLES = {
     "partial1": lambda: partial(1),
     "partial3": lambda: partial(3),
     "failures": only_failures,
+    "map": maps.sample,
+    "searched-map": maps.sample_of_a_search,
 }
 
 

@@ -12,9 +12,11 @@ from analysis.block import (
     client_share,
     figure,
     judge,
+    limited_cells,
     log_speedup,
     mean_log_speedup,
 )
+from analysis.limits import limit_ratios
 from results.reasons import Reason
 from results.records import (
     BASELINE,
@@ -252,3 +254,19 @@ def test_a_cell_without_a_number_gives_no_mean(bad: float | None) -> None:
     assert mean_log_speedup(baseline, candidate) is None
     assert mean_log_speedup(candidate, baseline) is None
     assert mean_log_speedup(arm(BASELINE), arm(FAST)) is None
+
+
+def test_a_cell_that_was_not_admitted_fails_no_arm_and_breaks_no_limit() -> None:
+    """Requests waited there: concurrency, lengths and latencies are those of a queue."""
+    busy = Cell("chat", "closed(8)")
+    late = Quantiles(9.0, 9.0, 9.0)
+    queue = measurement(
+        busy, concurrency=1.0, tokens_by_prompt={"a": 5}, ttft_s=late, capacity_limited="requests waited"
+    )
+    alone = measurement(CHAT, ttft_s=Quantiles(0.1, 0.1, 0.1))
+    run, baseline = arm(FAST, alone, queue), arm(BASELINE, alone, measurement(busy, concurrency=8.0))
+    assert arm_failure(run, [], Rules(), baseline=baseline) is None
+    limits = limit_ratios(run, {"ttft_p50_s": 1.0})
+    assert limits["ttft_p50_s"] == pytest.approx(math.log(0.1))
+    assert [*log_speedup(baseline, run)] == [*log_speedup(run, baseline)] == [CHAT.label]
+    assert limited_cells(baseline, run) == {busy.label: f"{FAST.label}: requests waited"}

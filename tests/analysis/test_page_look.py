@@ -119,7 +119,7 @@ def test_marks_can_be_seen(theme: str, mark: str) -> None:
 
 def test_every_theme_has_every_colour() -> None:
     used = set(re.findall(r"var\((--[\w-]+)\)", STYLE))
-    assert used <= THEMES["light"].keys()
+    assert used - {"--strength"} <= THEMES["light"].keys()  # that one is set for each field of the map
     assert THEMES["light"].keys() == THEMES["dark"].keys() == THEMES["print"].keys()
 
 
@@ -180,7 +180,7 @@ def test_a_page_has_landmarks_and_every_figure_has_words(name: str) -> None:
     assert (
         drawn == document.count("<title id=") == document.count("<desc id=") == document.count("<figcaption>")
     )
-    assert document.count("<table>") == document.count("<caption>")
+    assert document.count("<table") == document.count("<caption>")
 
 
 def test_navigation_names_the_parts_that_are_there() -> None:

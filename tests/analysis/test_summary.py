@@ -1,5 +1,5 @@
 import math
-from dataclasses import fields
+from dataclasses import fields, replace
 
 import pytest
 from hypothesis import given
@@ -188,3 +188,11 @@ def test_no_figure_is_ever_nan_or_infinite(requests: list[Request], wall_s: floa
         value = getattr(found, field.name)
         numbers = (value.p50, value.p95, value.p99) if isinstance(value, Quantiles) else (value,)
         assert all(math.isfinite(n) for n in numbers if isinstance(n, float))
+
+
+def test_prompt_tokens_are_the_median_of_what_the_server_counted() -> None:
+    sizes = (100, 130, 400, None)
+    requests = [request(str(i), 2.0 * i, 2.0 * i + 1, prompt_tokens=n) for i, n in enumerate(sizes)]
+    failed = request("x", 9.0, 9.5, prompt_tokens=9000, error="reset")
+    assert summary([*requests, failed]).prompt_tokens == 130.0
+    assert summary([replace(r, prompt_tokens=None) for r in requests]).prompt_tokens is None

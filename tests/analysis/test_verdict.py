@@ -169,6 +169,36 @@ def test_cells_of_one_class_are_pooled_within_the_block() -> None:
     assert conclude(blocks, [FAST])[0].by_class["code"].log_ratio == pytest.approx(0.2)
 
 
+def test_cells_of_one_class_that_differ_in_sign_are_said_once() -> None:
+    busy = replace(CHAT, pace="closed(4)")
+    blocks = [
+        block(n, (FAST, {CODE: 0.1 + w, CHAT: 0.1 + w, busy: -0.05 + w})) for n, w in enumerate(WOBBLE[:4])
+    ]
+    found = answer(conclude(blocks, [FAST]))
+    assert found.signs_differ == ()
+    assert found.banner == (
+        "Within chat the sign depends on the Cell: it gains, but not at closed(4) -4.9 % (settled)."
+    )
+
+
+def test_the_cells_of_a_class_with_one_sign_are_in_the_line_of_the_classes() -> None:
+    others = [replace(c, pace="closed(4)") for c in (CODE, CHAT)]
+    logs = {CODE: 0.2, others[0]: 0.1, CHAT: -0.1, others[1]: -0.2}
+    blocks = [block(n, (FAST, {c: d + w for c, d in logs.items()})) for n, w in enumerate(WOBBLE[:4])]
+    banner = answer(conclude(blocks, [FAST])).banner
+    assert banner.startswith("The sign depends on the workload class: code ")
+    assert len(banner.splitlines()) == 1
+
+
+def test_of_many_cells_the_rarer_sign_is_named_the_furthest_first() -> None:
+    paces = {f"closed({n})": 0.3 - 0.05 * n for n in range(1, 16)}  # 5 gain, one is at 0, 9 lose
+    cells = {replace(CHAT, pace=pace): log for pace, log in paces.items()}
+    blocks = [block(n, (FAST, {c: d + w for c, d in cells.items()})) for n, w in enumerate(WOBBLE[:4])]
+    banner = answer(conclude(blocks, [FAST])).banner
+    assert "it loses, but not at closed(1) +28.4 % (settled), closed(2) " in banner
+    assert banner.endswith(" and 1 more.") or banner.endswith(" and 2 more.")
+
+
 def with_outputs(ours: int, control: int | None) -> Verdict:
     check = OutputCheck(25, ours, ())
     against = None if control is None else OutputCheck(25, control, ())
