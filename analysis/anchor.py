@@ -38,6 +38,12 @@ def anchors_of(blocks: Iterable[Block], baseline: Point) -> list[Anchor]:
     return sorted((a for a in found if a.run.point.key == baseline.key), key=lambda a: a.at)
 
 
+def nearest_baseline(blocks: Iterable[Block], block: Block) -> ArmRun | None:
+    """The launch of its Baseline nearest in time to a Block without one; None if there is none."""
+    anchors = anchors_of(blocks, block.compared_with)
+    return min(anchors, key=lambda a: abs(a.at - block.started_at)).run if anchors else None
+
+
 def measured_at(block: Block, run: ArmRun) -> float:
     """Unix time of the middle of an arm's measurement, where arms ran one after the other."""
     before_s = 0.0

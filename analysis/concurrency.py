@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from statistics import fmean
 
+from analysis.anchor import nearest_baseline
 from analysis.block import log_speedup
 from analysis.summary import requested_concurrency
 from results.records import EQUAL_WEIGHTS, ArmRun, Block, Phase, Point, Trial, TrialState, Weights
@@ -55,7 +56,7 @@ def _by_concurrency(
     """One figure per usable Block."""
     found: dict[int, list[float]] = {}
     for block in blocks:
-        arm, baseline = block.arm(point), block.baseline
+        arm, baseline = block.arm(point), block.baseline or nearest_baseline(blocks, block)
         if block.invalid is not None or arm is None or baseline is None or arm.failure or arm.stopped_early:
             continue
         for concurrency, log_ratio in _of_arm(baseline, arm, objective, weights).items():

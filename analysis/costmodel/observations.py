@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from analysis.anchor import Anchor, anchor_of
+from analysis.anchor import nearest_baseline
 from analysis.block import log_speedup
 from results.records import ArmRun, Block, Cell, DraftShape, Measurement, Phase, Point, SpecCounters
 
@@ -57,20 +57,13 @@ def observe(blocks: Sequence[Block], objective: str) -> list[Observation]:
     if objective not in TIMES_PER_TOKEN:
         return []
     found: dict[tuple[str, Cell], list[Observation]] = {}
-    anchors = [anchor for block in blocks if (anchor := anchor_of(block)) is not None]
     for block in blocks:
-        baseline = block.baseline or _nearest(anchors, block)
+        baseline = block.baseline or nearest_baseline(blocks, block)
         if block.phase is Phase.SEARCH and block.invalid is None and baseline is not None:
             for arm in block.candidates:
                 for seen in _of_arm(baseline, arm, objective):
                     found.setdefault((seen.key, seen.cell), []).append(seen)
     return [_merged(repeats) for repeats in found.values()]
-
-
-def _nearest(anchors: Sequence[Anchor], block: Block) -> ArmRun | None:
-    """Of a Block without a baseline: the launch of it that is nearest in time."""
-    of_block = [a for a in anchors if a.run.point.key == block.compared_with.key]
-    return min(of_block, key=lambda a: abs(a.at - block.started_at)).run if of_block else None
 
 
 def _of_arm(baseline: ArmRun, arm: ArmRun, objective: str) -> list[Observation]:

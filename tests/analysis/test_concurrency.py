@@ -102,3 +102,10 @@ def test_every_size_has_one_range_and_every_measured_one_its_own(measured: set[i
         assert first <= n
         assert last is None or n <= last
     assert all(last == after - 1 for (_, last), (after, _) in pairwise(found))
+
+
+def test_a_search_block_without_a_baseline_is_compared_with_the_nearest_launch_of_it() -> None:
+    far, near = arm(BASELINE, {ONE: 400.0}), arm(BASELINE, {ONE: 100.0})
+    alone = block(5, Phase.SEARCH, [arm(POINT, {ONE: 200.0})])
+    blocks = [block(1, Phase.SEARCH, [far]), block(4, Phase.SEARCH, [near]), alone]
+    assert figures(trial(1, POINT, 0.1), blocks)[1].log_speedup == pytest.approx(log(2))

@@ -83,3 +83,10 @@ def test_what_tells_no_cost_is_left_out(spoiled: Block) -> None:
 def test_other_objectives_are_no_time_per_token() -> None:
     assert observe([searched(candidate())], "ttft_p50_s") == []
     assert observe([searched(candidate())], "tokens_per_joule") == []
+
+
+def test_a_block_without_a_baseline_is_compared_with_the_nearest_launch_of_it() -> None:
+    launches = [block(1, Phase.SEARCH, [baseline_arm()]), block(2, Phase.SEARCH, [candidate()])]
+    (seen,) = observe(launches, "tpot_p50_s")
+    assert seen.log_speedup == observe([searched(candidate())], "tpot_p50_s")[0].log_speedup
+    assert observe(launches[1:], "tpot_p50_s") == []
