@@ -237,23 +237,31 @@ def capacity(
     interrupted search.
     """
     from analysis.capacity import sentence
-    from results.store import RunFolder
     from sweeps.capacity import capacity_points, run_capacity
     from sweeps.loads import question
-    from sweeps.outcome import read_run, sweep_of_run
-    from sweeps.prepare import prepare
-    from sweeps.sweep import load_sweep
+    from sweeps.outcome import read_run
 
-    sweep = sweep_of_run(RunFolder(what)) if what.is_dir() else load_sweep(what, overrides or ())
-    plan = prepare(sweep, told=_tell)
-    folder = RunFolder(what if what.is_dir() else run or Path("runs") / plan.sweep.name)
+    plan, folder = _run_or_sweep(what, overrides, run)
     asked = question(pace, low, high, limit or (), plan.sweep.limits)
     points = capacity_points(read_run(folder)[0])
     with _stop_on_signal() as stopped, _progress(folder) as observer:
         found = run_capacity(plan, folder, points, asked, observer, stopped)
     for one in found:
         _say(sentence(one))
+    _draw(folder, read_run(folder)[0])
     raise typer.Exit(INTERRUPTED if stopped() else 0)
+
+
+def _run_or_sweep(what: Path, overrides: list[str] | None, run: Path | None) -> "tuple[Plan, RunFolder]":
+    """The plan of a run folder, or of a sweep file with its run folder."""
+    from results.store import RunFolder
+    from sweeps.outcome import sweep_of_run
+    from sweeps.prepare import prepare
+    from sweeps.sweep import load_sweep
+
+    sweep = sweep_of_run(RunFolder(what)) if what.is_dir() else load_sweep(what, overrides or ())
+    plan = prepare(sweep, told=_tell)
+    return plan, RunFolder(what if what.is_dir() else run or Path("runs") / plan.sweep.name)
 
 
 @app.command()
@@ -278,39 +286,37 @@ def profile(
 
     The traces are kept for Perfetto. Nothing is measured meanwhile, and no verdict changes.
     """
-    from analysis.report import html
     from analysis.terminal import profile_lines
-    from results.store import RunFolder
-    from sweeps.outcome import read_run, sweep_of_run
-    from sweeps.prepare import prepare
+    from sweeps.outcome import read_run
     from sweeps.profile import Look, profile_run
-    from sweeps.sweep import load_sweep
 
-    sweep = sweep_of_run(RunFolder(what)) if what.is_dir() else load_sweep(what, overrides or ())
-    plan = prepare(sweep, told=_tell)
-    folder = RunFolder(what if what.is_dir() else run or Path("runs") / plan.sweep.name)
+    plan, folder = _run_or_sweep(what, overrides, run)
     with _stop_on_signal() as stopped, _progress(folder) as observer:
         profile_run(plan, folder, observer, stopped, Look(seconds, stacks), point=point, cell=cell)
     report, _ = read_run(folder)
     _print(*profile_lines(report.profiles))
-    folder.write_text("report.html", html(report))
-    _say(f"Report: {folder.report_file}")
+    _draw(folder, report)
     if stopped():
         raise typer.Exit(INTERRUPTED)
 
 
 def _conclude(folder: "RunFolder") -> int:
     """Print the verdict, write the report; the exit code of the run."""
-    from analysis.report import html
     from analysis.terminal import verdict_lines
-    from sweeps.evidence import with_evidence
     from sweeps.outcome import read_run
 
     report, code = read_run(folder)
     _print(*verdict_lines(report))
+    _draw(folder, report)
+    return code
+
+
+def _draw(folder: "RunFolder", report: "ReportInput") -> None:
+    from analysis.report import html
+    from sweeps.evidence import with_evidence
+
     folder.write_text("report.html", html(with_evidence(folder, report)))
     _say(f"Report: {folder.report_file}")
-    return code
 
 
 @app.command()
