@@ -160,7 +160,7 @@ def finalists(trials: Sequence[Trial], count: int, margin: float) -> list[Point]
 
 
 def _specialists(best: Sequence[Trial], trials: Sequence[Trial], margin: float) -> list[Trial]:
-    """The best of each Cell, first those that gain most there over `best`, or the baseline if there is none."""
+    """The best of each Cell, those first that gain most there over `best`; without one, over the baseline."""
     found = []
     for cell in dict.fromkeys(cell for t in trials for cell in t.by_cell):
         trial = max(trials, key=lambda t: t.by_cell.get(cell, -math.inf))
