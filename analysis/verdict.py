@@ -28,6 +28,7 @@ from results.records import (
     AcceptanceState,
     ArmRun,
     Block,
+    Cell,
     Effect,
     OutputCheck,
     Phase,
@@ -124,7 +125,7 @@ def conclude(
         if effect and (broken := _broken_limit(used, limits or {}, weights)):  # at planned looks only
             found.append(Verdict(VerdictKind.INVALID, point, None, {}, (), None, None, None, broken))
             continue
-        verdict = _verdict(kind, point, effect, used, each, objective, limited)
+        verdict = _verdict(kind, point, effect, used, each, objective, weights, limited)
         found.append(_with_outputs(verdict, used, same_model=same_model, greedy=greedy))
     return found
 
@@ -178,6 +179,7 @@ def _verdict(
     pairs: Sequence[_Pair],
     alpha: float,
     objective: str,
+    weights: Weights,
     limited: Mapping[str, str],
 ) -> Verdict:
     measured = [m for p in pairs for m in p.candidate.measurements]
@@ -187,7 +189,7 @@ def _verdict(
         kind,
         point,
         effect,
-        _by_class(pairs, alpha, objective, limited),
+        _by_class(pairs, alpha, objective, replace(weights, classes={}), limited),
         tuple(c for c in dict.fromkeys(m.cell.label for m in measured) if c not in limited),
         None,
         None,
@@ -228,19 +230,22 @@ def _outputs(pairs: Sequence[_Pair], point: Point) -> tuple[OutputCheck, OutputC
 
 
 def _by_class(
-    pairs: Sequence[_Pair], alpha: float, objective: str, limited: Collection[str]
+    pairs: Sequence[_Pair], alpha: float, objective: str, within: Weights, limited: Collection[str]
 ) -> dict[str, Effect]:
+    """`within` weighs the Cells of a class; where all of them have the weight 0, they count alike."""
     if len(pairs) < 2:
         return {}
-    cells = [m.cell for m in pairs[0].baseline.measurements if m.cell.label not in limited]
-    classes: dict[str, list[str]] = {}
-    for cell in cells:
-        classes.setdefault(cell.workload_class, []).append(cell.label)
+    classes: dict[str, list[Cell]] = {}
+    for cell in (m.cell for m in pairs[0].baseline.measurements if m.cell.label not in limited):
+        classes.setdefault(cell.workload_class, []).append(cell)
     ratios = [log_speedup(p.baseline, p.candidate, objective) for p in pairs]
-    return {
-        name: _effect([fmean(found[label] for label in labels) for found in ratios], alpha)
-        for name, labels in classes.items()
-    }
+    effects = {}
+    for name, cells in classes.items():
+        shares = [within.of(cell) for cell in cells]
+        weighing = shares if any(shares) else None
+        means = [fmean([found[cell.label] for cell in cells], weighing) for found in ratios]
+        effects[name] = _effect(means, alpha)
+    return effects
 
 
 def _by_cell(

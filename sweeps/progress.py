@@ -13,6 +13,7 @@ from sweeps.estimate import Left
 if TYPE_CHECKING:
     from rich.console import Console
 
+MOST_CELLS = 3  # of a Trial in its line; the map has them all
 TITLES = {Phase.SEARCH: "search", Phase.CONFIRM: "confirm"}
 
 
@@ -114,7 +115,8 @@ def _outcome(trial: Trial) -> str:
     if trial.log_speedup is None:
         return "not measured"
     stopped = " (stopped early)" if trial.state == "hopeless" else ""
-    cells = "  ".join(f"{cell} {math.exp(ratio):.2f}x" for cell, ratio in trial.by_cell.items())
+    few = trial.by_cell if len(trial.by_cell) <= MOST_CELLS else {}
+    cells = "  ".join(f"{cell} {math.exp(ratio):.2f}x" for cell, ratio in few.items())
     return f"{math.exp(trial.log_speedup):.2f}x{stopped}  {cells}".rstrip()
 
 

@@ -206,23 +206,24 @@ def finalists(
     Behind the best over all Cells come the best of single Cells, since the answer may differ between
     them: those that gain most there over the best over all, and more than `margin`.
     If no Point is hopeful, the single best, stopped early or not, so that "nothing beats the baseline" is
-    stated with an interval.
+    stated with an interval; behind it those that gain on the baseline in a single Cell.
     """
     trials = [t for t in trials if not t.point.is_baseline]  # its own settings are told against another one
     ranked = sorted(_ranked(trials), key=_rank, reverse=True)
     hopeful = [t for t in ranked if baseline_is_out or _log_speedup(t) > -margin]
     hopeless = sorted((t for t in trials if t.state is TrialState.HOPELESS), key=_log_speedup, reverse=True)
-    ordered = hopeful[:1] + _specialists(hopeful[:1], ranked, margin) + hopeful[1:]
-    chosen = [*{t.point.key: t.point for t in ordered}.values()]
-    return chosen[:count] or [t.point for t in (ranked + hopeless)[:1]]
+    best = (hopeful or ranked or hopeless)[:1]
+    ordered = best + _specialists(hopeful[:1], ranked, margin) + hopeful[1:]
+    return [*{t.point.key: t.point for t in ordered}.values()][:count]
 
 
 def _specialists(best: Sequence[Trial], trials: Sequence[Trial], margin: float) -> list[Trial]:
-    """The best Trial of each Cell that `best` is not the best of, those that gain most over it first."""
+    """The best of each Cell, those first that gain most there over `best`; without one, over the baseline."""
     found = []
-    for cell, theirs in (best[0].by_cell if best else {}).items():
+    for cell in dict.fromkeys(cell for t in trials for cell in t.by_cell):
         trial = max(trials, key=lambda t: t.by_cell.get(cell, -math.inf))
-        found.append((trial.by_cell.get(cell, -math.inf) - theirs, trial))
+        theirs = best[0].by_cell.get(cell, -math.inf) if best else 0.0
+        found.append((trial.by_cell[cell] - theirs, trial))
     return [t for gain, t in sorted(found, key=lambda f: -f[0]) if gain > margin]
 
 

@@ -328,3 +328,13 @@ def test_the_weight_of_a_cell_is_the_product_of_its_parts() -> None:
     assert weights.of(CHAT) == 3
     assert weights.of(Cell("chat", "closed(1)", 1024)) == 6
     assert weights.of(Cell("code", "closed(8)", 512)) == 1
+
+
+def test_a_class_is_the_mean_of_its_cells_by_their_weights() -> None:
+    busy = Cell("chat", "closed(8)")
+    split = [block(n, (FAST, {CHAT: 0.3 + w, busy: -0.1 + w})) for n, w in enumerate(WOBBLE[:4])]
+    for paces, expected in [({}, 0.1), ({"closed(8)": 3.0}, 0.0), ({"closed(1)": 0.0}, -0.1)]:
+        found = conclude(split, [FAST], weights=Weights(paces=paces))[0]
+        assert found.by_class["chat"].log_ratio == pytest.approx(expected)
+    alone = conclude(split, [FAST], weights=Weights(classes={"chat": 2.0}))[0]
+    assert alone.by_class["chat"].log_ratio == pytest.approx(0.1)

@@ -181,11 +181,21 @@ def test_ranking() -> None:
     assert finalists([trial(0, BASELINE, 0.0)], 3, 0.02) == []
 
 
-def test_the_best_of_a_cell_is_a_finalist_too() -> None:
-    def measured(number: int, name: str, by_cell: Mapping[str, float]) -> Trial:
-        value = fmean(by_cell.values())
-        return Trial(number, Point(name), "start", TrialState.MEASURED, value, by_cell, (number,))
+def measured(number: int, name: str, by_cell: Mapping[str, float]) -> Trial:
+    value = fmean(by_cell.values())
+    return Trial(number, Point(name), "start", TrialState.MEASURED, value, by_cell, (number,))
 
+
+def test_where_none_is_hopeful_those_that_gain_in_a_cell_are_finalists_too() -> None:
+    closest = measured(1, "closest", {"a": -0.05, "b": -0.05})
+    specialist = measured(2, "specialist", {"a": 0.4, "b": -0.9})
+    slow = measured(3, "slow", {"a": -0.2, "b": 0.01})  # its gain is within the margin
+    trials = [slow, specialist, closest]
+    assert finalists(trials, 3, 0.02) == [closest.point, specialist.point]
+    assert finalists(trials, 1, 0.02) == [closest.point]
+
+
+def test_the_best_of_a_cell_is_a_finalist_too() -> None:
     all_round = measured(1, "all-round", {"a": 0.2, "b": 0.2})
     second = measured(2, "second", {"a": 0.19, "b": 0.19})
     third = measured(3, "third", {"a": 0.18, "b": 0.18})
