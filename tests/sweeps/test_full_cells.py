@@ -53,7 +53,13 @@ def measured(tmp_path: Path, *limited: Point, phase: Phase = Phase.SEARCH, **cha
         "engine": "fake",
         "workload": {"max_tokens": 40, "prompts_per_class": 1, "classes": ["chat"]},
         "load": GRID,
-        "patience": {"client_share": 1, "min_window_s": 0, "hopeless_ratio": 0, "reruns": 0},
+        "patience": {
+            "client_share": 1,
+            "min_window_s": 0,
+            "hopeless_ratio": 0,
+            "reruns": 0,
+            "foreign_cores": 100,
+        },
         **changes,
     }
     engine = queueing(*limited)(lambda point, _: 150.0 if point.is_baseline else 450.0)
@@ -75,7 +81,13 @@ def by_cell(
         "workload": {"max_tokens": 20, "prompts_per_class": 3, "classes": ["chat"]},
         "load": FULL_FIRST,
         "pairing": "together",
-        "patience": {"client_share": 1, "min_window_s": 0, "hopeless_ratio": 0.6, "reruns": 0},
+        "patience": {
+            "client_share": 1,
+            "min_window_s": 0,
+            "hopeless_ratio": 0.6,
+            "reruns": 0,
+            "foreign_cores": 100,
+        },
         **changes,
     }
     plan = prepare(Sweep.model_validate(content))
