@@ -242,7 +242,7 @@ def capacity(
     from sweeps.outcome import read_run
 
     plan, folder = _run_or_sweep(what, overrides, run)
-    asked = question(pace, low, high, limit or (), plan.sweep.limits)
+    asked = question(pace, low, high, limit or (), plan.sweep)
     points = capacity_points(read_run(folder)[0])
     with _stop_on_signal() as stopped, _progress(folder) as observer:
         found = run_capacity(plan, folder, points, asked, observer, stopped)
@@ -259,6 +259,8 @@ def _run_or_sweep(what: Path, overrides: list[str] | None, run: Path | None) -> 
     from sweeps.prepare import prepare
     from sweeps.sweep import load_sweep
 
+    if what.is_dir() and (overrides or run is not None):
+        raise UsageError(f"--set and --run go with a sweep file, and {what} is a run folder")
     sweep = sweep_of_run(RunFolder(what)) if what.is_dir() else load_sweep(what, overrides or ())
     plan = prepare(sweep, told=_tell)
     return plan, RunFolder(what if what.is_dir() else run or Path("runs") / plan.sweep.name)

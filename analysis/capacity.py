@@ -8,8 +8,8 @@ from statistics import fmean
 from analysis.limits import limit_ratios, not_kept
 from analysis.report_input import HighestLoad, ReportInput
 from analysis.tables import Entry, Table
-from results.reasons import MACHINE_FAULTS
-from results.records import Block, Failure, Point
+from results.reasons import MACHINE_FAULTS, Reason
+from results.records import EQUAL_WEIGHTS, Block, Failure, Point, Weights
 
 BLOCKS_AT_THE_TOP = 2  # the highest load is kept in so many Blocks: one may be luck
 CLOSE_ENOUGH = 1.1  # between a rate that is kept and one that is not
@@ -24,15 +24,22 @@ class Probe:
     tokens_per_s: float | None = None  # mean over the Cells
 
 
-def probe_of(block: Block, load: float, limits: Mapping[str, float]) -> Probe | None:
+def probe_of(
+    block: Block, load: float, limits: Mapping[str, float], weights: Weights = EQUAL_WEIGHTS
+) -> Probe | None:
     """What a Block of one server says; None if the machine spoiled it."""
     run, failure = block.baseline, block.invalid
     if failure is not None:
         return None if failure.reason in MACHINE_FAULTS else Probe(load, _shown(failure))
     if run is None:
         return None
+    full = next((m for m in run.measurements if m.capacity_limited), None)
+    if full is not None:  # the server let requests wait: what is left of it says nothing of this load
+        return Probe(load, f"{Reason.CAPACITY_LIMITED}: {full.cell.label}: {full.capacity_limited}")
     speeds = [m.tokens_per_s for m in run.measurements if m.tokens_per_s is not None]
-    return Probe(load, not_kept(limit_ratios(run, limits), limits), fmean(speeds) if speeds else None)
+    return Probe(
+        load, not_kept(limit_ratios(run, limits, weights), limits), fmean(speeds) if speeds else None
+    )
 
 
 def _shown(failure: Failure) -> str:
@@ -48,8 +55,8 @@ def next_load(probes: Sequence[Probe], low: float, high: float, *, whole: bool) 
     if not probes:
         return low
     kept, broken = _borders(probes)
-    if kept is None:
-        return None  # not even the lowest
+    if kept is None:  # not even the lowest that was tried
+        return low if broken is not None and low < broken else None
     further = _between(kept, broken, whole) if broken is not None else (min(2 * kept, high))
     if further is not None and further > kept:
         return further

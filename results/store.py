@@ -272,5 +272,7 @@ def _explained(folder: Path) -> Iterator[None]:
         if isinstance(error, PermissionError) or error.errno == errno.EROFS:
             raise UsageError(f"no permission to write in {folder}: name another folder with --run") from error
         if isinstance(error, NotADirectoryError | FileExistsError):
-            raise UsageError(f"{folder} is a file, not a folder: name another folder with --run") from error
-        raise
+            raise UsageError(
+                f"{folder}, or a part of that path, is a file: name another folder with --run"
+            ) from error
+        raise UsageError(f"cannot use the folder {folder}: {error.strerror or error}") from error

@@ -12,6 +12,7 @@ from statistics import median
 
 from analysis.anchor import Anchor, anchor_of, anchors_of, around, measured_at, steps
 from analysis.gpu import different_limits
+from results.reasons import MACHINE_FAULTS
 from results.records import ArmRun, Block, Phase, Point, Trial
 from sweeps.block import BlockRunner
 from sweeps.sweep import Sweep
@@ -64,10 +65,12 @@ class SearchBlocks:
         if every == 1:
             block = self._run_block([point], Phase.SEARCH, self._baseline)
             found = self._compared() if self._remember(block) else []
-            return [*found, Measured(block, point, source)]
+            return found if _is_of_the_baseline(block) else [*found, Measured(block, point, source)]
         if not self._anchors and not self._launch_baseline():
             return []
         block = self._run_block([point], Phase.SEARCH, self._baseline, alone=True)
+        if _is_of_the_baseline(block):
+            return []
         if not _needs_baseline(block, point):
             return [Measured(block, point, source)]
         self._waiting.append(Measured(block, point, source))
@@ -163,6 +166,11 @@ def unrecorded(blocks: Sequence[Block], trials: Sequence[Trial]) -> list[Measure
         if block.candidates
     ]
     return [_with_anchors(m, anchors_of(blocks, m.block.compared_with)) for m in found]
+
+
+def _is_of_the_baseline(block: Block) -> bool:
+    """Whether a Block is lost by a fault that would be held against the Point: the next start asks again."""
+    return block.invalid is not None and block.invalid.reason not in MACHINE_FAULTS
 
 
 def _needs_baseline(block: Block, point: Point) -> bool:

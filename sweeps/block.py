@@ -11,7 +11,6 @@ from analysis.acceptance import SlotCounts
 from analysis.accuracy import scores
 from analysis.block import ENERGY, Rules, arm_failure, disturbance, judge
 from analysis.goodput import GOODPUT
-from analysis.gpu import different_limits
 from analysis.output import compare_outputs
 from analysis.parity import workload_warnings
 from launchers.engines.engine import SlotDrafts
@@ -226,7 +225,7 @@ class Blocks:
             arms=tuple(runs.values()),
             outputs={a.point.key: compare_outputs(reference.texts, a.texts) for a in candidates if reference},
             control=compare_outputs(earlier.texts, baseline.texts) if earlier and baseline else None,
-            invalid=self._judge([*runs.values()], requests, compared_with, reference),
+            invalid=self._judge([*runs.values()], requests, compared_with),
             warnings=(
                 *workload_warnings([r for sent in requests.values() for r in sent]),
                 *dict.fromkeys(arm.restless for arm in arms if arm.restless),
@@ -255,12 +254,10 @@ class Blocks:
         runs: Sequence[ArmRun],
         requests: Mapping[str, Sequence[Request]],
         compared_with: Point,
-        reference: Arm | None,
     ) -> Failure | None:
         lost = next((r.failure for r in runs if r.failure and r.failure.reason in SPOILING), None)
         if all(run.point != compared_with for run in runs):  # measured alone, or ended early
-            before = [reference.record()] if reference is not None else []
-            return lost or disturbance(runs[0], self._rules) or different_limits([*before, *runs])
+            return lost or disturbance(runs[0], self._rules)
         return lost or judge(runs, requests, self._rules, compared_with)
 
 

@@ -64,19 +64,31 @@ def _search(
             return
         pace = asked.pace(load, plan.sweep.seed)
         windows = asked.grid(plan.grids[Phase.CONFIRM], load).windows([pace])
-        _measure(replace(plan, windows={Phase.CONFIRM: windows}), own, point, load, asked, observer)
-        probes = probes_of(own, point, asked)
-        observer.note(f"{point.label} at {pace}: {probes[-1].broken or 'within the limits'}")
+        alone = plan.sweep.model_copy(update={"pairing": "adjacent"})  # there is no other to take turns with
+        at_load = replace(plan, sweep=alone, windows={Phase.CONFIRM: windows})
+        _measure(at_load, own, point, load, asked, observer, stopped)
+        found = [probe for probe in probes_of(own, point, asked) if probe.load == load]
+        for probe in found[-1:]:
+            observer.note(f"{point.label} at {pace}: {probe.broken or 'within the limits'}")
 
 
 def _measure(
-    plan: Plan, own: RunFolder, point: Point, load: float, asked: Question, observer: Observer
+    plan: Plan,
+    own: RunFolder,
+    point: Point,
+    load: float,
+    asked: Question,
+    observer: Observer,
+    stopped: Callable[[], bool],
 ) -> None:
     """One Block of one server; how it fails, unless by the machine's fault, is the answer as well."""
     done = own.blocks()
     earlier = len(done)
+    run_block = Blocks(plan.setup(own), done, observer.arm, again=lambda: not stopped())
     try:
-        Blocks(plan.setup(own), done, observer.arm)([], Phase.CONFIRM, point)
+        invalid = run_block([], Phase.CONFIRM, point).invalid
+        if invalid is not None and invalid.reason in MACHINE_FAULTS and not stopped():
+            raise MeasurementInvalid(invalid.reason, invalid.evidence)  # after every rerun
     except MeasurementInvalid as error:
         if error.reason in MACHINE_FAULTS:
             raise

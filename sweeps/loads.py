@@ -5,14 +5,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
+import msgspec
+
 from analysis.capacity import Probe, highest_load, next_load, probe_of
 from analysis.limits import LIMITS, bytes_of
 from analysis.report_input import HighestLoad
 from results.errors import UsageError
-from results.records import Point
+from results.records import EQUAL_WEIGHTS, Point, Weights
 from results.store import RunFolder
 from sweeps.pace import Closed, Pace, Poisson
-from sweeps.sweep import nearest
+from sweeps.sweep import Sweep, nearest
 from sweeps.windows import ROUNDS, Grid
 
 POISSON_S = 10.0  # how long requests go out at one rate
@@ -29,6 +31,7 @@ class Question:
     low: float
     high: float
     limits: Mapping[str, float]
+    weights: Weights = EQUAL_WEIGHTS  # a Cell of weight 0 does not count here either
 
     def __post_init__(self) -> None:
         if not self.limits:
@@ -41,7 +44,7 @@ class Question:
                 raise UsageError(f"--limit: unknown limit {name!r}{nearest(name, LIMITS)}")
             if not 0 < limit < math.inf:
                 raise UsageError(f"--limit {name}: {limit:g} is no upper limit")
-        whole = self.low == int(self.low) and self.high == int(self.high)
+        whole = float(self.low).is_integer() and float(self.high).is_integer()
         if not 0 < self.low <= self.high < math.inf or (self.kind == "closed" and not whole):
             kind = "whole numbers" if self.kind == "closed" else "rates"
             raise UsageError(f"--low {self.low:g} --high {self.high:g}: {kind} above 0 are needed, low first")
@@ -71,14 +74,12 @@ class Question:
         return replace(self, high=min(self.high, most))
 
 
-def question(
-    kind: str, low: float, high: float, given: Sequence[str], of_sweep: Mapping[str, float]
-) -> Question:
+def question(kind: str, low: float, high: float, given: Sequence[str], sweep: Sweep) -> Question:
     """From the command line; `given` are limits as NAME=VALUE, else those of the sweep count."""
     if kind not in get_args(Kind):
         raise UsageError(f"--pace {kind}: choose closed (requests in flight) or poisson (per second)")
-    limits = dict(map(_limit, given)) or of_sweep
-    return Question("closed" if kind == "closed" else "poisson", low, high, limits)
+    limits, weights = dict(map(_limit, given)) or sweep.limits, sweep.weights.to_record()
+    return Question("closed" if kind == "closed" else "poisson", low, high, limits, weights)
 
 
 def _limit(text: str) -> tuple[str, float]:
@@ -96,7 +97,8 @@ def found_loads(folder: RunFolder) -> list[HighestLoad]:
         own = RunFolder(folder.path / f"capacity-{kind}")
         told = own.read_json(LOADS_FILE)
         if told:
-            asked = Question(kind, told["low"], told["high"], told["limits"])
+            weights = msgspec.convert(told["weights"], Weights)
+            asked = Question(kind, told["low"], told["high"], told["limits"], weights)
             points = {block.compared_with.key: block.compared_with for block in own.blocks()}
             found += [_highest(own, point, asked) for point in points.values()]
     return found
@@ -111,7 +113,7 @@ def probes_of(own: RunFolder, point: Point, asked: Question) -> list[Probe]:
     """The Blocks of one configuration, judged by the limits asked for now."""
     loads = loads_of(own)
     blocks = [b for b in own.blocks() if b.compared_with == point and str(b.number) in loads]
-    probes = [probe_of(block, loads[str(block.number)], asked.limits) for block in blocks]
+    probes = [probe_of(block, loads[str(block.number)], asked.limits, asked.weights) for block in blocks]
     return [probe for probe in probes if probe is not None]
 
 
@@ -121,5 +123,5 @@ def loads_of(own: RunFolder) -> Mapping[str, float]:
 
 
 def note(own: RunFolder, asked: Question, blocks: Mapping[str, float]) -> None:
-    told = {"low": asked.low, "high": asked.high, "limits": asked.limits, "blocks": blocks}
-    own.write_json(LOADS_FILE, told)
+    told = {"low": asked.low, "high": asked.high, "limits": asked.limits, "weights": asked.weights}
+    own.write_json(LOADS_FILE, {**told, "blocks": blocks})

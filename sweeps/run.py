@@ -148,7 +148,8 @@ class Run:
 
     def _strongest(self, baseline: Point) -> Point:
         weights = self.sweep.weights.to_record()
-        is_out = broken_by_baseline(self.blocks, self.sweep.limits, weights)
+        against = [b for b in self.blocks if b.compared_with.key == baseline.key and b.phase is Phase.SEARCH]
+        is_out = broken_by_baseline(against, self.sweep.limits, weights)
         margin = -math.inf if is_out else math.log1p(self.sweep.confirm.same_margin)
         return strongest(baseline, self.folder.trials(), self.blocks, margin)
 

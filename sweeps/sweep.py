@@ -27,7 +27,7 @@ from results.secrets import HIDDEN, is_secret, looks_secret
 from sweeps.container import Container
 
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")]
-Weight = Annotated[float, Field(ge=0)]
+Weight = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Share = Annotated[float, Field(gt=0, lt=1)]
 Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Bound = Annotated[
@@ -155,7 +155,7 @@ class Budget(_Model):
         " trial is compared with the baseline interpolated between two launches; auto = 4 where a start of"
         " the baseline takes longer than its measurement, else 1",
     )
-    hours: Annotated[float, Field(gt=0)] | None = Field(
+    hours: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = Field(
         default=None, description="wall time for search and confirmation, kept within one Block"
     )
 
@@ -362,7 +362,10 @@ class Sweep(_Model):
 
     def to_yaml(self) -> str:
         """The resolved sweep, defaults filled in, secret values of `env` removed."""
-        return yaml.safe_dump(self.public(), sort_keys=False, allow_unicode=True)
+        content = self.public()
+        text = yaml.safe_dump(content, sort_keys=False, allow_unicode=True)
+        # PyYAML reads some characters back as line breaks unless they are escaped.
+        return text if yaml.safe_load(text) == content else yaml.safe_dump(content, sort_keys=False)
 
     def public(self) -> dict[str, Any]:
         content = self.model_dump(mode="json")

@@ -65,7 +65,8 @@ def trial_of(
         return replace(trial, state=TrialState.HOPELESS, log_speedup=math.log(arm.stopped_at_ratio))
     references = _references(block, arm, anchors)
     if not references:
-        return trial
+        unlike = Failure(Reason.THROTTLED, "no launch of the baseline under the same power limits")
+        return replace(trial, failure=unlike)
     answered = accuracy([(baseline, arm) for _, baseline in references])
     if answered is not None and is_worse(answered):
         return replace(trial, failure=Failure(Reason.INVALID_OUTPUT, in_words(answered, "the baseline")))

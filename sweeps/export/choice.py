@@ -46,6 +46,8 @@ class Choice:
 
 def choose(folder: RunFolder, point: str | None = None, trial: int | None = None) -> Choice:
     """What to export. Raises UsageError: nothing decided yet, no such configuration, not started by tuner."""
+    if point is not None and trial is not None:
+        raise UsageError("--point and --trial both name a configuration: give one of them")
     report, code = read_run(folder)
     if report.comparison is not None:
         return _side(report, folder.read_json(SIDES_FILE), point, trial)

@@ -10,6 +10,7 @@ from results.store import RunFolder
 from sweeps.capacity import capacity_points, run_capacity
 from sweeps.loads import Question, question
 from sweeps.outcome import read_run
+from sweeps.sweep import Sweep
 from tests.sweeps.test_run import Recorder, plan, run
 
 PATIENT = {"ttft_p95_s": 10.0}
@@ -82,4 +83,4 @@ def test_bad_questions_are_explained(
     kind: str, low: float, high: float, given: list[str], message: str
 ) -> None:
     with pytest.raises(UsageError, match=message):
-        question(kind, low, high, given, {})
+        question(kind, low, high, given, Sweep())

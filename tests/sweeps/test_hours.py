@@ -59,7 +59,7 @@ def scripted(
         made = block(number, phase, arms, invalid)
         return type(made)(
             **{f: getattr(made, f) for f in made.__slots__}
-            | {"started_at": began_at, "ended_at": clock.now_s}
+            | {"started_at": began_at, "ended_at": clock.now_s, "compared_with": baseline}
         )
 
     monkeypatch.setattr(Blocks, "_run", run)

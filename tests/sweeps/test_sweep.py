@@ -105,3 +105,9 @@ def test_images_are_values_of_a_sweep_in_containers_alone() -> None:
 def test_a_secret_argument_is_refused_since_engines_print_it() -> None:
     with pytest.raises(UsageError, match="args: api-key is a secret"):
         prepare(Sweep(engine="fake", args={"api-key": "planted"}))
+
+
+@pytest.mark.parametrize("value", ["\x85", "a\u2028b", "é", "line\nbreak", "\x1b"])
+def test_any_text_survives_being_written_down(value: str) -> None:
+    asked = Sweep.model_validate({"env": {"GREETING": value}})
+    assert parse_sweep(asked.to_yaml()).env == {"GREETING": value}
