@@ -45,9 +45,11 @@ Overrides = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="KEY=VALUE", help="Override a key, e.g. budget.trials=20."),
 ]
-
-
 RunArgument = Annotated[Path, typer.Argument(metavar="RUN", help="A run folder, e.g. runs/first.")]
+RunOrSweep = Annotated[Path, typer.Argument(metavar="RUN|SWEEP", help="A run folder, or its sweep file.")]
+ItsRunFolder = Annotated[
+    Path | None, typer.Option("--run", help="With a sweep file: the run folder; default runs/NAME.")
+]
 
 
 @app.command()
@@ -216,11 +218,9 @@ def compare(
 
 @app.command()
 def capacity(
-    what: Annotated[Path, typer.Argument(metavar="RUN|SWEEP", help="A run folder, or its sweep file.")],
+    what: RunOrSweep,
     overrides: Overrides = None,
-    run: Annotated[
-        Path | None, typer.Option(help="With a sweep file: the run folder; default runs/NAME.")
-    ] = None,
+    run: ItsRunFolder = None,
     pace: Annotated[
         str, typer.Option(help="closed: requests in flight; poisson: requests per second.")
     ] = "closed",
@@ -268,13 +268,9 @@ def _run_or_sweep(what: Path, overrides: list[str] | None, run: Path | None) -> 
 
 @app.command()
 def profile(
-    what: Annotated[
-        Path, typer.Argument(metavar="RUN|SWEEP", help="A run folder, or the sweep file of servers to trace.")
-    ],
+    what: RunOrSweep,
     overrides: Overrides = None,
-    run: Annotated[
-        Path | None, typer.Option(help="With a sweep file: the run folder; default runs/NAME.")
-    ] = None,
+    run: ItsRunFolder = None,
     point: Annotated[
         str, typer.Option(help="What to trace beside the baseline, e.g. 'EAGLE3 num_steps=3 topk=1'.")
     ] = "",

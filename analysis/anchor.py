@@ -32,16 +32,21 @@ def anchor_of(block: Block) -> Anchor | None:
     return Anchor(block.number, measured_at(block, run), run)
 
 
+def every_anchor(blocks: Iterable[Block]) -> list[Anchor]:
+    """Every launch of whatever Baseline in the search."""
+    return [anchor for b in blocks if (anchor := anchor_of(b)) is not None]
+
+
 def anchors_of(blocks: Iterable[Block], baseline: Point) -> list[Anchor]:
     """Every launch of this Baseline in the search, in order of time."""
-    found = [anchor for b in blocks if (anchor := anchor_of(b)) is not None]
-    return sorted((a for a in found if a.run.point.key == baseline.key), key=lambda a: a.at)
+    own = (a for a in every_anchor(blocks) if a.run.point.key == baseline.key)
+    return sorted(own, key=lambda a: a.at)
 
 
-def nearest_baseline(blocks: Iterable[Block], block: Block) -> ArmRun | None:
+def nearest(anchors: Iterable[Anchor], block: Block) -> ArmRun | None:
     """The launch of its Baseline nearest in time to a Block without one; None if there is none."""
-    anchors = anchors_of(blocks, block.compared_with)
-    return min(anchors, key=lambda a: abs(a.at - block.started_at)).run if anchors else None
+    own = [a for a in anchors if a.run.point.key == block.compared_with.key]
+    return min(own, key=lambda a: abs(a.at - block.started_at)).run if own else None
 
 
 def measured_at(block: Block, run: ArmRun) -> float:
@@ -80,5 +85,4 @@ def steps(anchors: Sequence[Anchor], objective: str, weights: Weights = EQUAL_WE
 def used_by(trials: Iterable[Trial], blocks: Iterable[Block]) -> list[Anchor]:
     """The anchors that Trials were compared with, in order of time."""
     numbers = {number for trial in trials for number in trial.anchors}
-    found = [anchor_of(b) for b in blocks if b.number in numbers]
-    return sorted((a for a in found if a is not None), key=lambda a: a.at)
+    return sorted(every_anchor(b for b in blocks if b.number in numbers), key=lambda a: a.at)

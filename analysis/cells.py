@@ -18,7 +18,7 @@ def cells(report: ReportInput) -> Table:
     if point is None or found is None or report.comparison is not None:
         return Table("cells", title, columns, ())
     theirs, ours = found
-    rows = [_row(cell, _of(cell, theirs), _of(cell, ours)) for cell in dict.fromkeys(m.cell for m in ours)]
+    rows = [_row(cell, theirs, ours) for cell in dict.fromkeys(m.cell for m in ours)]
     note = (
         f"{name}: {point.label}. Medians over Blocks of tokens/s; the ratio is of these medians, while every "
         "speed-up above is paired within Blocks."
@@ -26,16 +26,13 @@ def cells(report: ReportInput) -> Table:
     return Table("cells", title, columns, tuple(rows), frozenset(columns[1:]), note)
 
 
-def _of(cell: Cell, windows: Sequence[Measurement]) -> list[Measurement]:
-    return [m for m in windows if m.cell == cell]
-
-
 def _row(cell: Cell, theirs: Sequence[Measurement], ours: Sequence[Measurement]) -> tuple[Entry, ...]:
-    before, after = _speed(theirs), _speed(ours)
+    before, after = (findings.median_in(arm, cell, lambda m: m.tokens_per_s) for arm in (theirs, ours))
     ratio = after / before if before and after else None
-    in_flight = median(m.concurrency for m in ours)
-    requests = sum(m.requests for m in ours)
-    tokens = sum(sum(m.tokens_by_prompt.values()) for m in ours)
+    own = [m for m in ours if m.cell == cell]
+    in_flight = median(m.concurrency for m in own)
+    requests = sum(m.requests for m in own)
+    tokens = sum(sum(m.tokens_by_prompt.values()) for m in own)
     return (
         Entry(cell.label),
         _rate(before),
@@ -45,11 +42,6 @@ def _row(cell: Cell, theirs: Sequence[Measurement], ours: Sequence[Measurement])
         Entry(f"{requests}", requests),
         Entry(f"{tokens}", tokens),
     )
-
-
-def _speed(windows: Sequence[Measurement]) -> float | None:
-    known = [m.tokens_per_s for m in windows if m.tokens_per_s is not None]
-    return median(known) if known else None
 
 
 def _rate(tokens_per_s: float | None) -> Entry:

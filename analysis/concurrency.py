@@ -6,10 +6,10 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from statistics import fmean
 
-from analysis.anchor import nearest_baseline
+from analysis.anchor import every_anchor, nearest
 from analysis.block import log_speedup
 from analysis.summary import requested_concurrency
-from results.records import EQUAL_WEIGHTS, ArmRun, Block, Phase, Point, Trial, TrialState, Weights
+from results.records import EQUAL_WEIGHTS, ArmRun, Block, Phase, Point, Trial, Weights
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,15 +20,6 @@ class Figure:
     log_speedup: float
     blocks: int
     confirmed: bool  # on held-out prompts; else an estimate of the search, optimistic for the best of many
-
-
-def eligible(trials: Sequence[Trial]) -> list[Trial]:
-    """Trials that may be chosen: measured, within the limits, not lossy."""
-    return [
-        t
-        for t in trials
-        if t.state is TrialState.MEASURED and not t.lossy and all(v <= 0 for v in t.limits.values())
-    ]
 
 
 def figures(
@@ -55,8 +46,9 @@ def _by_concurrency(
 ) -> dict[int, list[float]]:
     """One figure per usable Block."""
     found: dict[int, list[float]] = {}
+    anchors = every_anchor(blocks)
     for block in blocks:
-        arm, baseline = block.arm(point), block.baseline or nearest_baseline(blocks, block)
+        arm, baseline = block.arm(point), block.baseline or nearest(anchors, block)
         if block.invalid is not None or arm is None or baseline is None or arm.failure or arm.stopped_early:
             continue
         for concurrency, log_ratio in _of_arm(baseline, arm, objective, weights).items():

@@ -17,15 +17,16 @@ MOST_TIES = 5  # that are named
 
 def both(report: ReportInput) -> tuple[Table, Table]:
     """The parts of a step, and the check of the model they come from."""
-    return costs(report), predictions(report)
+    model = _model(report)
+    return _costs(report, model), _predictions(model)
 
 
-def costs(report: ReportInput) -> Table:
+def _costs(report: ReportInput, model: "CostModel") -> Table:
     """The subject's step by load; without rows where the model is silent."""
     from analysis.costmodel.explain import explain, sentence
 
     point = findings.subject(report)
-    found = explain(_model(report), point) if point is not None else []
+    found = explain(model, point) if point is not None else []
     rows = tuple(
         (
             Entry(b.load.pace),
@@ -43,11 +44,11 @@ def costs(report: ReportInput) -> Table:
     return Table("costs-parts", title, columns, rows, numeric, name + sentence(found))
 
 
-def predictions(report: ReportInput) -> Table:
+def _predictions(model: "CostModel") -> Table:
     """The held-out error of the cost model for each method, and whether it speaks."""
     from analysis.costmodel.model import MAX_ERROR
 
-    rows = tuple(_check_row(c) for c in _model(report).checks.values())
+    rows = tuple(_check_row(c) for c in model.checks.values())
     columns = ("Method", "Points", "Held-out error", "All alike", "Cost model")
     note = (
         "Every Point measured is predicted from others, by the acceptance and the step times of those."

@@ -9,6 +9,7 @@ from itertools import groupby
 
 from analysis.labels import context_label
 from analysis.loadmap import CellAnswer, LoadMap, State, pace_order
+from analysis.words import listed
 
 _SAYS = {
     State.FASTER: "pays",
@@ -66,7 +67,7 @@ class Line:
             return f"does not pay at any {self.along.name} measured"
         if len(order) == 1:
             return f"{order[0]} at every {self.along.name} measured"
-        return ", ".join(f"{says} {self.along.preposition} {_listed(places)}" for says, places in runs)
+        return ", ".join(f"{says} {self.along.preposition} {listed(places)}" for says, places in runs)
 
 
 def lines(drawn: LoadMap) -> list[Line]:
@@ -123,9 +124,5 @@ def _subjects(group: Sequence[Line], every: Sequence[Line]) -> str:
         if len(own) == len(alike):
             whole.append(name)
         else:
-            parts.append(f"{name} {other.preposition} {_listed([line.fixed for line in own])}")
-    return _listed([*whole, *parts])
-
-
-def _listed(names: Sequence[str]) -> str:
-    return " and ".join(filter(None, [", ".join(names[:-1]), names[-1]]))
+            parts.append(f"{name} {other.preposition} {listed([line.fixed for line in own])}")
+    return listed([*whole, *parts])

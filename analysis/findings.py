@@ -10,6 +10,7 @@ from analysis.acceptance import over_windows
 from analysis.output import pooled
 from analysis.report_input import Comparison, ReportInput
 from results.records import (
+    BASELINE,
     Acceptance,
     AcceptanceState,
     ArmRun,
@@ -22,6 +23,7 @@ from results.records import (
     Point,
     Quantiles,
     Trial,
+    TrialState,
     Verdict,
     VerdictKind,
 )
@@ -42,6 +44,11 @@ def failed(trials: Iterable[Trial]) -> list[Trial]:
 
 def _is_number(value: float | None) -> bool:
     return value is not None and math.isfinite(value)
+
+
+def eligible(trials: Sequence[Trial]) -> list[Trial]:
+    """Trials that may be chosen: measured, within the limits, not lossy."""
+    return [t for t in trials if t.state is TrialState.MEASURED and not t.lossy and t.keeps_limits]
 
 
 def reason_of(trial: Trial) -> str:
@@ -102,6 +109,11 @@ def search_estimate(report: ReportInput, point: Point) -> float | None:
 def trial_of(report: ReportInput, point: Point) -> Trial | None:
     """The measured Trial of a speculative Point."""
     return next((t for t in measured(report.trials) if t.point.key == point.key), None)
+
+
+def compared_with(blocks: Sequence[Block]) -> Point:
+    """The baseline, with the settings that were found best for it."""
+    return next((b.compared_with for b in reversed(blocks)), BASELINE)
 
 
 def confirmed_against(report: ReportInput) -> Point | None:
@@ -186,6 +198,14 @@ def windows_of_both(point: Point, blocks: Iterable[Block]) -> tuple[list[Measure
     shared = [b for b in shared if b.phase is Phase.CONFIRM] or shared
     theirs = [m for b in shared if b.baseline is not None for m in b.baseline.measurements]
     return theirs, windows(point, shared)
+
+
+def median_in(
+    windows: Iterable[Measurement], cell: Cell, read: Callable[[Measurement], float | None]
+) -> float | None:
+    """The median of a figure over the windows of one Cell where it is known."""
+    found = [value for m in windows if m.cell == cell and (value := read(m)) is not None]
+    return float(median(found)) if found else None
 
 
 def median_quantiles(

@@ -9,7 +9,7 @@ from analysis.gpu import gpu_warnings, named
 from analysis.report_input import ReportInput
 from analysis.summary import merged_telemetry
 from analysis.tables import Entry, Table
-from results.records import BASELINE, GpuTelemetry, Measurement, Point, Telemetry
+from results.records import GpuTelemetry, Measurement, Point, Telemetry
 
 NO_GPU = "No GPU was at work for these servers. What the host did stands in its place."
 _IDLE = "gpu_idle"  # among the reasons for a clock, and no slowdown
@@ -17,7 +17,7 @@ _IDLE = "gpu_idle"  # among the reasons for a clock, and no slowdown
 
 def measured_points(report: ReportInput) -> list[Point]:
     """Whose hardware is shown: the baseline's, then that of the finalists, or of the best of the search."""
-    compared_with = next((b.compared_with for b in reversed(report.blocks)), BASELINE)
+    compared_with = findings.compared_with(report.blocks)
     subject = findings.subject(report)
     others = [v.point for v in report.verdicts] or ([subject] if subject is not None else [])
     found = {p.key: p for p in (compared_with, *others) if findings.windows(p, report.blocks)}

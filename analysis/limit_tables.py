@@ -3,40 +3,24 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from statistics import median
 
-from analysis import findings, words
+from analysis import findings, hardware, words
 from analysis.limits import median_ratios, shown
 from analysis.report_input import ReportInput
 from analysis.tables import Entry, Table
-from results.records import BASELINE, ArmRun, Phase, Point
+from results.records import ArmRun, Phase, Point
 
 
 def limits(report: ReportInput) -> Table:
     """How the baseline and the finalists stand to each limit; no rows without limits."""
     names = list(report.limits)
-    points = _judged(report) if names else {}
+    judged = {p.label: _runs(p, report) for p in hardware.measured_points(report)} if names else {}
     rows = [
-        (Entry(label, code=True), *_limit_entries(_runs(point, report), report))
-        for label, point in points.items()
-        if _runs(point, report)
+        (Entry(label, code=True), *_limit_entries(runs, report)) for label, runs in judged.items() if runs
     ]
     columns = ("Configuration", *(f"{n}, at most {shown(n, report.limits[n])}" for n in names))
     note = "The worst Cell of the median Block."
     return Table("limits", "Limits", columns, tuple(rows), frozenset(columns[1:]), note)
-
-
-def _judged(report: ReportInput) -> dict[str, Point]:
-    """The baseline, then the finalists, or the best of the search; of a comparison both sides."""
-    if report.comparison is not None:
-        return findings.shown_points(report)
-    subject = findings.subject(report)
-    others = [v.point for v in report.verdicts] or ([subject] if subject is not None else [])
-    return {p.label: p for p in (_compared_with(report), *others)}
-
-
-def _compared_with(report: ReportInput) -> Point:
-    return next((b.compared_with for b in reversed(report.blocks)), BASELINE)
 
 
 def _runs(point: Point, report: ReportInput) -> list[ArmRun]:
@@ -94,16 +78,11 @@ def goodput_by_cell(report: ReportInput) -> list[Goodput]:
     return [
         Goodput(
             cell.label,
-            *(_median([m.within_limits_share for m in arm if m.cell == cell]) for arm in (theirs, ours)),
-            *(_median([m.goodput_per_s for m in arm if m.cell == cell]) for arm in (theirs, ours)),
+            *(findings.median_in(arm, cell, lambda m: m.within_limits_share) for arm in (theirs, ours)),
+            *(findings.median_in(arm, cell, lambda m: m.goodput_per_s) for arm in (theirs, ours)),
         )
         for cell in cells
     ]
-
-
-def _median(values: Sequence[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return median(known) if known else None
 
 
 def goodput(report: ReportInput) -> Table:

@@ -6,10 +6,10 @@ it is one Block, the best of many, and no winner.
 
 import math
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from statistics import fmean, median
+from statistics import fmean
 
 from analysis import findings
 from analysis.report_input import ReportInput
@@ -171,7 +171,7 @@ def _answer(
         ours,
         None if ours is None else max(0.0, (best.log_speedup if best is not None else 0.0) - ours),
         report.weights.of(cell),
-        _median(off, cell, lambda m: m.prompt_tokens),
+        findings.median_in(off, cell, lambda m: m.prompt_tokens),
         _figures(off, cell),
         _figures(findings.windows(shown.point, blocks) if shown is not None else [], cell),
         limited,
@@ -224,13 +224,6 @@ def _of_phase(blocks: Iterable[Block], phase: Phase) -> list[Block]:
 def _figures(windows: Iterable[Measurement], cell: Cell) -> Figures:
     admitted = [m for m in windows if not m.capacity_limited]
     return Figures(
-        _median(admitted, cell, lambda m: m.tokens_per_s),
-        _median(admitted, cell, lambda m: m.tpot_s.p50 if m.tpot_s else None),
+        findings.median_in(admitted, cell, lambda m: m.tokens_per_s),
+        findings.median_in(admitted, cell, lambda m: m.tpot_s.p50 if m.tpot_s else None),
     )
-
-
-def _median(
-    windows: Iterable[Measurement], cell: Cell, read: Callable[[Measurement], float | None]
-) -> float | None:
-    found = [value for m in windows if m.cell == cell and (value := read(m)) is not None]
-    return float(median(found)) if found else None

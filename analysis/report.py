@@ -27,7 +27,7 @@ from analysis.loadmap import CellAnswer, State, load_map
 from analysis.noise import BlockNoise
 from analysis.page import page
 from analysis.report_input import ReportInput
-from analysis.shrinkage import expected, of_trials
+from analysis.shrinkage import Shrinkage, expected, of_trials
 from analysis.text_page import text_page
 from results.records import BASELINE, Block, Effect, Point, Trial, Verdict
 
@@ -75,7 +75,8 @@ def csv(report: ReportInput) -> str:
     ]
     columns = [*fixed, *(f"knob.{k}" for k in knobs), *(f"speedup {c}" for c in cells)]
     known = noise.block_noise(report.blocks, report.objective, report.weights)
-    return _written(columns, [_csv_row(report, trial, known) for trial in report.trials])
+    shrunken = of_trials(report.trials, known)
+    return _written(columns, [_csv_row(report, trial, known, shrunken) for trial in report.trials])
 
 
 def _written(columns: Sequence[str], rows: Sequence[Mapping[str, object]]) -> str:
@@ -86,8 +87,10 @@ def _written(columns: Sequence[str], rows: Sequence[Mapping[str, object]]) -> st
     return written.getvalue()
 
 
-def _csv_row(report: ReportInput, trial: Trial, known: BlockNoise | None) -> dict[str, object]:
-    said = _trial(report, trial, known)
+def _csv_row(
+    report: ReportInput, trial: Trial, known: BlockNoise | None, shrunken: Shrinkage | None
+) -> dict[str, object]:
+    said = _trial(report, trial, known, shrunken)
     names = {k: v for k, v in said.items() if k not in _NOT_IN_CSV}
     interval = noise.trial_effect(trial, known)
     return {
@@ -103,6 +106,7 @@ def _csv_row(report: ReportInput, trial: Trial, known: BlockNoise | None) -> dic
 def as_json(report: ReportInput) -> str:
     """The answer with its evidence for other programs; null where there is no number."""
     said, known = answer(report), noise.block_noise(report.blocks, report.objective, report.weights)
+    shrunken = of_trials(report.trials, known)
     document = {
         "schema": SCHEMA,
         "name": report.name,
@@ -118,10 +122,10 @@ def as_json(report: ReportInput) -> str:
         "banner": report.banner,
         "command": report.command,
         "comparison": _comparison(report),
-        "winner": _verdict(report, report.winner) if report.winner is not None else None,
+        "winner": _verdict(report, report.winner, shrunken) if report.winner is not None else None,
         "map": _map(report),
-        "verdicts": [_verdict(report, v) for v in report.verdicts],
-        "trials": [_trial(report, t, known) for t in report.trials],
+        "verdicts": [_verdict(report, v, shrunken) for v in report.verdicts],
+        "trials": [_trial(report, t, known, shrunken) for t in report.trials],
         "trial_intervals": noise.search_intervals(known),
         "trials_compared": searched.how_compared(report),
         "invalid_blocks": [_invalid(b) for b in report.blocks if b.invalid is not None],
@@ -197,14 +201,14 @@ def _rows(table: tables.Table) -> list[dict[str, object]]:
     ]
 
 
-def _verdict(report: ReportInput, verdict: Verdict) -> dict[str, object]:
+def _verdict(report: ReportInput, verdict: Verdict, shrunken: Shrinkage | None) -> dict[str, object]:
     return {
         "kind": verdict.kind.value,
         "method": verdict.point.method,
         "knobs": dict(verdict.point.knobs),
         "confirmed": _effect(verdict.effect),
         "search_estimate": words.factor(findings.search_estimate(report, verdict.point)),
-        "expected": words.factor(searched.expected_of(report, verdict.point, searched.shrinkage_of(report))),
+        "expected": words.factor(searched.expected_of(report, verdict.point, shrunken)),
         "by_class": {name: _effect(effect) for name, effect in verdict.by_class.items()},
         "by_cell": {name: _effect(effect) for name, effect in verdict.by_cell.items()},
         "capacity_limited": dict(verdict.limited),
@@ -227,7 +231,9 @@ def _effect(effect: Effect | None) -> dict[str, object] | None:
     return {"speedup": middle, "low": low, "high": high, "blocks": effect.blocks}
 
 
-def _trial(report: ReportInput, trial: Trial, known: BlockNoise | None) -> dict[str, object]:
+def _trial(
+    report: ReportInput, trial: Trial, known: BlockNoise | None, shrunken: Shrinkage | None
+) -> dict[str, object]:
     failure = trial.failure
     return {
         "trial": trial.number,
@@ -238,7 +244,7 @@ def _trial(report: ReportInput, trial: Trial, known: BlockNoise | None) -> dict[
         "state": trial.state.value,
         "speedup": words.factor(trial.log_speedup),
         "interval": _effect(noise.trial_effect(trial, known)),
-        "expected": words.factor(expected(trial, of_trials(report.trials, known))),
+        "expected": words.factor(expected(trial, shrunken)),
         "anchors": list(trial.anchors),
         "by_cell": {name: words.factor(value) for name, value in trial.by_cell.items()},
         "blocks": list(trial.blocks),

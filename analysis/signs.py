@@ -1,9 +1,9 @@
 """What a speed-up over all Cells hides: classes and Cells that do not have its sign."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from analysis.words import signed_percent
+from analysis.words import listed, signed_percent
 from results.records import Effect, Verdict
 
 MOST_NAMED = 4  # Cells of one class in a banner; the load map has all of them
@@ -49,11 +49,7 @@ def _line(name: str, cells: Mapping[str, Effect]) -> str:
     furthest = sorted(rarer.items(), key=lambda item: -abs(item[1].log_ratio))
     named = [_said(load, effect) for load, effect in furthest[:MOST_NAMED]]
     more = [f"{len(rarer) - MOST_NAMED} more"] if len(rarer) > MOST_NAMED else []
-    return f"Within {name} the sign depends on the Cell: it {others}, but not at {_listed([*named, *more])}."
-
-
-def _listed(words: Sequence[str]) -> str:
-    return " and ".join(filter(None, [", ".join(words[:-1]), words[-1]]))
+    return f"Within {name} the sign depends on the Cell: it {others}, but not at {listed([*named, *more])}."
 
 
 def _said(name: str, effect: Effect) -> str:

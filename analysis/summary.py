@@ -256,3 +256,16 @@ def _mean(values: Sequence[float]) -> float | None:
 
 def _median(values: Sequence[float]) -> float | None:
     return float(median(values)) if values else None
+
+
+def requests_by_cell(
+    measurements: Sequence[Measurement], requests: Sequence[Request]
+) -> dict[Cell, Sequence[Request]]:
+    """Requests are kept in the order of the Cells; empty if there are more or fewer than were counted."""
+    if sum(m.requests for m in measurements) != len(requests):
+        return {}
+    found, begin = dict[Cell, Sequence[Request]](), 0
+    for measurement in measurements:
+        found[measurement.cell] = requests[begin : begin + measurement.requests]
+        begin += measurement.requests
+    return found

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 from statistics import fmean
 
-from results.records import ArmRun, Cell, GpuSample, Measurement, Request
+from analysis.summary import requests_by_cell
+from results.records import ArmRun, Cell, GpuSample, Request
 
 MOST_STEPS = 240  # of all Cells together
 _SHORTEST_STEP_S = 0.5
@@ -85,19 +86,6 @@ def timeline(block: int, arms: Sequence[Recorded]) -> Timeline | None:
         )
     ]
     return Timeline(block, tuple(arm.name for arm in arms), tuple(spans), tuple(tracks))
-
-
-def requests_by_cell(
-    measurements: Sequence[Measurement], requests: Sequence[Request]
-) -> dict[Cell, Sequence[Request]]:
-    """Requests are kept in the order of the Cells; empty if there are more or fewer than were counted."""
-    if sum(m.requests for m in measurements) != len(requests):
-        return {}
-    found, begin = dict[Cell, Sequence[Request]](), 0
-    for measurement in measurements:
-        found[measurement.cell] = requests[begin : begin + measurement.requests]
-        begin += measurement.requests
-    return found
 
 
 def _spans(cells: Sequence[Cell], lengths: Sequence[float]) -> list[Span]:

@@ -21,6 +21,7 @@ from analysis.output import divergence_shares, pooled
 from analysis.signs import ClassSign, banner, class_signs
 from analysis.statistics import LOOKS, look_alpha, t_interval
 from analysis.summary import merged_telemetry
+from analysis.words import signed_percent
 from results.reasons import Reason
 from results.records import (
     EQUAL_WEIGHTS,
@@ -185,18 +186,19 @@ def _verdict(
     measured = [m for p in pairs for m in p.candidate.measurements]
     off = Acceptance(AcceptanceState.NOT_SPECULATING)
     acceptance = off if point.is_baseline else over_windows(measured)
+    ratios = [log_speedup(p.baseline, p.candidate, objective) for p in pairs]
     return Verdict(
         kind,
         point,
         effect,
-        _by_class(pairs, alpha, objective, replace(weights, classes={}), limited),
+        _by_class(pairs, ratios, alpha, replace(weights, classes={}), limited),
         tuple(c for c in dict.fromkeys(m.cell.label for m in measured) if c not in limited),
         None,
         None,
         acceptance.length,
         _why(kind, effect, pairs),
         (*_left_out(limited), *_warnings(pairs, acceptance, objective)),
-        _by_cell(pairs, alpha, objective, limited),
+        _by_cell(ratios, alpha, limited),
         limited=limited,
     )
 
@@ -230,15 +232,21 @@ def _outputs(pairs: Sequence[_Pair], point: Point) -> tuple[OutputCheck, OutputC
 
 
 def _by_class(
-    pairs: Sequence[_Pair], alpha: float, objective: str, within: Weights, limited: Collection[str]
+    pairs: Sequence[_Pair],
+    ratios: Sequence[Mapping[str, float]],
+    alpha: float,
+    within: Weights,
+    limited: Collection[str],
 ) -> dict[str, Effect]:
-    """`within` weighs the Cells of a class; where all of them have the weight 0, they count alike."""
+    """From the log speed-ups of every pair by Cell.
+
+    `within` weighs the Cells of a class; where all of them have the weight 0, they count alike.
+    """
     if len(pairs) < 2:
         return {}
     classes: dict[str, list[Cell]] = {}
     for cell in (m.cell for m in pairs[0].baseline.measurements if m.cell.label not in limited):
         classes.setdefault(cell.workload_class, []).append(cell)
-    ratios = [log_speedup(p.baseline, p.candidate, objective) for p in pairs]
     effects = {}
     for name, cells in classes.items():
         shares = [within.of(cell) for cell in cells]
@@ -249,24 +257,17 @@ def _by_class(
 
 
 def _by_cell(
-    pairs: Sequence[_Pair], alpha: float, objective: str, limited: Collection[str]
+    ratios: Sequence[Mapping[str, float]], alpha: float, limited: Collection[str]
 ) -> dict[str, Effect]:
-    if len(pairs) < 2:
+    if len(ratios) < 2:
         return {}
-    ratios = [log_speedup(p.baseline, p.candidate, objective) for p in pairs]
-    return {
-        cell: _effect([found[cell] for found in ratios], alpha) for cell in ratios[0] if cell not in limited
-    }
+    counted = [cell for cell in ratios[0] if cell not in limited]
+    return {cell: _effect([found[cell] for found in ratios], alpha) for cell in counted}
 
 
 def _left_out(limited: Mapping[str, str]) -> list[str]:
     """What the verdict does not hold for, and why."""
     return [f"capacity: left out, as the load could not be admitted: {said_of(limited)}"] if limited else []
-
-
-def percent(log_ratio: float) -> str:
-    """A log ratio for people: signed percent with one digit."""
-    return f"{100 * math.expm1(log_ratio):+.1f} %"
 
 
 def reference_name(point: Point) -> str:
@@ -283,8 +284,8 @@ def _why(kind: VerdictKind, effect: Effect | None, pairs: Sequence[_Pair]) -> st
         VerdictKind.WORSE: f"the whole interval is below {reference}",
         VerdictKind.SAME: "the whole interval lies within the margin called the same",
     }.get(kind, "the interval does not settle it")
-    bounds = f"{percent(effect.low)} to {percent(effect.high)}"
-    return f"{percent(effect.log_ratio)} ({bounds}) over {effect.blocks} Blocks: {meaning}."
+    bounds = f"{signed_percent(effect.low)} to {signed_percent(effect.high)}"
+    return f"{signed_percent(effect.log_ratio)} ({bounds}) over {effect.blocks} Blocks: {meaning}."
 
 
 def _warnings(pairs: Sequence[_Pair], acceptance: Acceptance, objective: str) -> tuple[str, ...]:

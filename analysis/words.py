@@ -2,6 +2,7 @@
 
 import math
 import re
+from collections.abc import Sequence
 from datetime import UTC, datetime
 
 from analysis.block import ENERGY, HIGHER_IS_BETTER
@@ -90,6 +91,11 @@ def moment(unix_s: object) -> str:
 def count(number: int, noun: str, plural: str = "") -> str:
     """`1 trial`, `3 trials`."""
     return f"{number} {noun}" if number == 1 else f"{number} {plural or noun + 's'}"
+
+
+def listed(parts: Sequence[str]) -> str:
+    """`a, b and c`."""
+    return " and ".join(filter(None, [", ".join(parts[:-1]), parts[-1]]))
 
 
 _LATENCIES = {

@@ -1,9 +1,9 @@
 """An arm whose replies say nothing has no number, however fast it is."""
 
 from collections.abc import Mapping, Sequence
-from itertools import accumulate
 
 from analysis.output import is_degenerate
+from analysis.summary import requests_by_cell
 from results.reasons import Reason
 from results.records import ArmRun, Failure, Request
 
@@ -44,22 +44,14 @@ def wrong_in_one_cell(
     run: ArmRun, requests: Sequence[Request], baseline: ArmRun, reference: Sequence[Request]
 ) -> Failure | None:
     """Most replies of one Cell, which may be few among all."""
-    ours, theirs = _by_cell(run, requests), _by_cell(baseline, reference)
+    ours = requests_by_cell(run.measurements, requests)
+    theirs = requests_by_cell(baseline.measurements, reference)
     found = (
-        _garbage(_replies(ours[cell]), _replies(theirs[cell]), MOST_OF_A_CELL, f"{cell}: ")
+        _garbage(_replies(ours[cell]), _replies(theirs[cell]), MOST_OF_A_CELL, f"{cell.label}: ")
         for cell in ours
         if cell in theirs
     )
     return next((failure for failure in found if failure is not None), None)
-
-
-def _by_cell(run: ArmRun, requests: Sequence[Request]) -> dict[str, Sequence[Request]]:
-    """The requests of an arm stand in the order of its Cells; {} where they are not those of its summary."""
-    ends = [*accumulate(m.requests for m in run.measurements)]
-    if not ends or ends[-1] != len(requests):
-        return {}
-    begins = [0, *ends]
-    return {m.cell.label: requests[a:b] for m, a, b in zip(run.measurements, begins, ends, strict=False)}
 
 
 def _replies(requests: Sequence[Request]) -> dict[tuple[str, str, int], str]:

@@ -512,6 +512,10 @@ class Trial:
     schema: int = SCHEMA
 
     @property
+    def keeps_limits(self) -> bool:
+        return all(log_ratio <= 0 for log_ratio in self.limits.values())
+
+    @property
     def launched(self) -> Point:
         """The Point as its Block knows it."""
         return self.asked or self.point

@@ -101,6 +101,10 @@ class RunFolder:
             return {}
         return value if isinstance(value, dict) else {}
 
+    def add_note(self, text: str) -> None:
+        """One more of what its user should know of this run."""
+        self.write_json("notes.json", {"notes": [*self.read_json("notes.json").get("notes", []), text]})
+
     def write_requests(self, name: str, requests: Sequence[Request]) -> None:
         """Raw requests of one arm-run as `requests/NAME.parquet`."""
         import pyarrow as pa

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from statistics import median
 
-from analysis.anchor import Anchor, anchor_of, anchors_of, around, measured_at, steps
+from analysis.anchor import Anchor, anchor_of, anchors_of, around, every_anchor, measured_at, steps
 from analysis.gpu import different_limits
 from results.reasons import MACHINE_FAULTS
 from results.records import ArmRun, Block, Phase, Point, Trial
@@ -50,7 +50,7 @@ class SearchBlocks:
         self._baseline = baseline
         self._go_on = go_on
         self._note = note
-        self._launches = [a.run for b in past if (a := anchor_of(b)) is not None]
+        self._launches = [a.run for a in every_anchor(past)]
         self._anchors: list[Anchor] = []  # of this start: the machine may have changed since an earlier one
         self._waiting: list[Measured] = []
         self._told = 1  # trials for each launch of the Baseline, as last said to the user

@@ -97,7 +97,7 @@ def found_loads(folder: RunFolder) -> list[HighestLoad]:
         own = RunFolder(folder.path / f"capacity-{kind}")
         told = own.read_json(LOADS_FILE)
         if told:
-            weights = msgspec.convert(told["weights"], Weights)
+            weights = msgspec.convert(told["weights"], Weights, str_keys=True)
             asked = Question(kind, told["low"], told["high"], told["limits"], weights)
             points = {block.compared_with.key: block.compared_with for block in own.blocks()}
             found += [_highest(own, point, asked) for point in points.values()]

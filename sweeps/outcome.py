@@ -1,10 +1,12 @@
 """What a run folder says now: the same for a run that is finished, going on, or was killed."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import msgspec
 
+from analysis.findings import compared_with
 from analysis.limits import broken_by_baseline
 from analysis.report_input import Comparison, ReportInput, Side
 from analysis.sides import sentence
@@ -16,18 +18,19 @@ from analysis.verdict import (
     conclude,
     itself_breaks,
     no_one_keeps,
-    percent,
 )
+from analysis.words import signed_percent
 from results.errors import UsageError
 from results.profile import Profile
-from results.records import BASELINE, Block, Phase, Point, Trial, Verdict, VerdictKind
+from results.records import Block, Phase, Point, Trial, Verdict, VerdictKind
 from results.secrets import HIDDEN
 from results.store import RunFolder
 from sweeps.confirm import confirmation, finalists_of, open_points, rules_of
 from sweeps.export.server import recorded
 from sweeps.loads import found_loads
+from sweeps.session import ENDED_FILE, sessions_of
 from sweeps.study import best_of
-from sweeps.sweep import Sweep, parse_sweep
+from sweeps.sweep import Sweep, load_sweep, parse_sweep
 
 EXIT_CODES = {
     AnswerKind.WINNER: 0,
@@ -56,7 +59,7 @@ def read_run(folder: RunFolder) -> tuple[ReportInput, int]:
     """
     if not folder.sweep_file.exists():
         raise UsageError(f"{folder.path} is no run folder: it has no sweep.yaml")
-    sweep = parse_sweep(folder.sweep_file.read_text(), where=str(folder.sweep_file))
+    sweep = load_sweep(folder.sweep_file)
     trials, blocks, profiles = folder.trials(), folder.blocks(), folder.profiles()
     if compared := folder.read_json(SIDES_FILE):
         return _read_comparison(folder, sweep, blocks, compared)
@@ -64,36 +67,46 @@ def read_run(folder: RunFolder) -> tuple[ReportInput, int]:
     confirmed = [b for b in blocks if b.phase is Phase.CONFIRM and b.invalid is None]
     confirmed = confirmation(confirmed, confirmed[-1].compared_with) if confirmed else []
     verdicts = conclude(confirmed, points, **rules_of(sweep)) if confirmed else []
-    breaks = broken_by_baseline(blocks, sweep.limits, sweep.weights.to_record())
+    base = _without_answer(folder, sweep, blocks, profiles)
+    breaks = base.baseline_breaks
     found = answer(verdicts, breaks) if verdicts else _unconfirmed(trials, breaks)
-    sessions = folder.read_json("sessions.json").get("sessions", [])
-    ended = folder.read_json("ended.json").get("trials") == len(trials)
-    report = ReportInput(
-        name=sweep.name,
+    ended = folder.read_json(ENDED_FILE).get("trials") == len(trials)
+    report = replace(
+        base,
         trials=trials,
-        blocks=blocks,
         verdicts=verdicts,
         winner=found.winner,
         headline=found.sentence,
         banner="\n".join(filter(None, [RANDOM_TOKENS if sweep.workload.random_tokens else "", found.banner])),
         command=_command(found, sweep, blocks),
-        environment=folder.read_json("environment.json"),
         sweep_yaml=sweep.to_yaml(),
         notes=folder.read_json("notes.json").get("notes", []),
+        highest_loads=found_loads(folder),
+        finished=ended or (bool(verdicts) and not open_points(verdicts, rules_of(sweep))),
+    )
+    return report, EXIT_CODES[found.kind]
+
+
+def _without_answer(
+    folder: RunFolder, sweep: Sweep, blocks: Sequence[Block], profiles: Sequence[Profile] = ()
+) -> ReportInput:
+    """What every run says, whatever was asked of it."""
+    sessions, weights = sessions_of(folder), sweep.weights.to_record()
+    return ReportInput(
+        name=sweep.name,
+        blocks=blocks,
+        environment=folder.read_json("environment.json"),
         calibration=sessions[-1]["calibration"] if sessions else {},
         phases_s=_phases_s(blocks, sessions, profiles),
         profiles=profiles,
         objective=sweep.objective,
         limits=sweep.limits,
         goodput=sweep.goodput,
-        baseline_breaks=breaks,
-        weights=sweep.weights.to_record(),
+        baseline_breaks=broken_by_baseline(blocks, sweep.limits, weights),
+        weights=weights,
         greedy=sweep.workload.is_greedy,
         same_margin=sweep.confirm.same_margin,
-        highest_loads=found_loads(folder),
-        finished=ended or (bool(verdicts) and not open_points(verdicts, rules_of(sweep))),
     )
-    return report, EXIT_CODES[found.kind]
 
 
 def sweep_of_run(folder: RunFolder) -> Sweep:
@@ -102,7 +115,7 @@ def sweep_of_run(folder: RunFolder) -> Sweep:
         raise UsageError(f"{folder.path} is no run folder: it has no sweep.yaml")
     if folder.read_json(SIDES_FILE):
         raise UsageError(f"{folder.path} holds a comparison: name the sweep file of one of its sides")
-    sweep = parse_sweep(folder.sweep_file.read_text(), where=str(folder.sweep_file))
+    sweep = load_sweep(folder.sweep_file)
     hidden = [name for name, value in sweep.env.items() if value == HIDDEN]
     if hidden:
         raise UsageError(
@@ -122,14 +135,14 @@ def _read_comparison(
     kind = verdicts[0].kind if verdicts else VerdictKind.UNDECIDED
     decided = bool(verdicts) and not open_points(verdicts, rules)
     alone = len(sides) == 1 and len(usable) >= sweep.confirm.looks[0]
-    breaks = broken_by_baseline(blocks, sweep.limits, sweep.weights.to_record())
+    base = _without_answer(folder, sweep, blocks)
+    breaks = base.baseline_breaks
     slower = sides[0] if not breaks else sides[-1]  # what to run then: A, unless it is no choice
     faster = {VerdictKind.BETTER: sides[-1], VerdictKind.WORSE: slower}.get(kind)
-    sessions = folder.read_json("sessions.json").get("sessions", [])
     lossy = {arm.point.name: arm.lossy for b in usable for arm in b.arms if arm.lossy}
-    report = ReportInput(
+    report = replace(
+        base,
         name=told["name"],
-        blocks=blocks,
         verdicts=verdicts,
         winner=verdicts[0] if kind is VerdictKind.BETTER else None,
         headline=_sentence_of(sides, usable, verdicts, sweep),
@@ -145,18 +158,8 @@ def _read_comparison(
             )
         ),
         command=_command_of(faster.point, sweep_of_side(told, faster.name), blocks) if faster else "",
-        environment=folder.read_json("environment.json"),
         sweep_yaml="\n".join(f"# {side['name']}: {side['given']}\n{side['sweep']}" for side in told["sides"]),
-        calibration=sessions[-1]["calibration"] if sessions else {},
-        phases_s=_phases_s(blocks, sessions),
-        objective=sweep.objective,
-        limits=sweep.limits,
-        goodput=sweep.goodput,
-        baseline_breaks=breaks,
-        weights=sweep.weights.to_record(),
-        greedy=sweep.workload.is_greedy,
-        same_margin=sweep.confirm.same_margin,
-        finished=decided or alone or "trials" in folder.read_json("ended.json"),
+        finished=decided or alone or "trials" in folder.read_json(ENDED_FILE),
         comparison=Comparison(sides, tuple(tuple(d) for d in told["differences"]), tuple(told["notes"])),
     )
     is_limit = bool(verdicts) and breaks_limit(verdicts[0])
@@ -188,7 +191,7 @@ def _unconfirmed(trials: Sequence[Trial], baseline_breaks: str) -> Answer:
     if best is not None and best.log_speedup is not None:
         sentence = (
             f"Not confirmed yet. Best in the search: {best.point.label},"
-            f" {percent(best.log_speedup)} against the baseline (optimistic, as the best of many is)."
+            f" {signed_percent(best.log_speedup)} against the baseline (optimistic, as the best of many is)."
         )
         return Answer(AnswerKind.UNDECIDED, None, None, sentence, (), itself_breaks(baseline_breaks))
     if any(t.limits for t in measured):
@@ -203,8 +206,7 @@ def _command(found: Answer, sweep: Sweep, blocks: Sequence[Block]) -> str:
     """What to run: the winner, or the baseline if nothing beats it; as it was last started."""
     if found.kind in (AnswerKind.UNDECIDED, AnswerKind.INVALID):
         return ""
-    compared_with = next((b.compared_with for b in reversed(blocks)), BASELINE)
-    return _command_of(found.winner.point if found.winner else compared_with, sweep, blocks)
+    return _command_of(found.winner.point if found.winner else compared_with(blocks), sweep, blocks)
 
 
 def _command_of(point: Point, sweep: Sweep, blocks: Sequence[Block]) -> str:
@@ -216,7 +218,7 @@ def _command_of(point: Point, sweep: Sweep, blocks: Sequence[Block]) -> str:
 def _phases_s(
     blocks: Sequence[Block],
     sessions: Sequence[Mapping[str, float | None]],
-    profiles: Sequence[Profile] = (),
+    profiles: Sequence[Profile],
 ) -> dict[str, float]:
     """Where the wall time went: servers, measurements, and the tool itself.
 

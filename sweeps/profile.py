@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import yaml
 
+from analysis.findings import compared_with
 from results.errors import MeasurementInvalid, UsageError
 from results.profile import Profile
 from results.records import BASELINE, Phase, Point
@@ -70,8 +71,7 @@ def profile_best(
 
 def arms_of(plan: Plan, folder: RunFolder, named: Point | None) -> Mapping[str, Point]:
     """What to trace, by what each is: the baseline, and one other if there is any."""
-    known = folder.read_json("baseline.json")
-    baseline = Point(known["method"], known["knobs"]) if known else BASELINE
+    baseline = compared_with(folder.blocks())
     other = {"point": named} if named is not None else _best(plan, folder)
     return {"baseline": baseline, **{name: p for name, p in other.items() if p.key != baseline.key}}
 
@@ -139,11 +139,7 @@ def _profiled(
             setup.folder.add_profile(found[-1])
         except MeasurementInvalid as error:
             failure = error
-            _note(setup.folder, observer, f"No profile of {name} ({point.label}): {error}")
+            note = f"No profile of {name} ({point.label}): {error}"
+            setup.folder.add_note(note)
+            observer.note(note)
     return found, failure
-
-
-def _note(folder: RunFolder, observer: Observer, text: str) -> None:
-    notes = folder.read_json("notes.json").get("notes", [])
-    folder.write_json("notes.json", {"notes": [*notes, text]})
-    observer.note(text)

@@ -65,12 +65,14 @@ def _gain(
     from analysis.surface import fit_surface
 
     values = np.array([t.log_speedup for t in told], dtype=float)
-    kept = [v for v, t in zip(values, told, strict=True) if _keeps(t)]
+    kept = [v for v, t in zip(values, told, strict=True) if t.keeps_limits]
     values = np.maximum(values, max(kept, default=np.max(values)) - WORST)
     expected, spoken = _expected(engine, model, [*(t.point for t in told), *unknown], values)
     surface = fit_surface(measured, list(values - expected[: len(told)]))
     smooth = surface.at(measured)[0] + expected[: len(told)]
-    best = max((float(m) for m, t in zip(smooth, told, strict=True) if _keeps(t)), default=float(min(smooth)))
+    best = max(
+        (float(m) for m, t in zip(smooth, told, strict=True) if t.keeps_limits), default=float(min(smooth))
+    )
     mean, sd = surface.at(open_places)
     return _improvement(mean + expected[len(told) :] - best, sd), spoken[len(told) :]
 
@@ -121,7 +123,3 @@ def _brokenness(trial: Trial) -> float:
     if trial.state is TrialState.FAILED:
         return FAILED
     return max(trial.limits.values(), default=FINE)
-
-
-def _keeps(trial: Trial) -> bool:
-    return all(v <= 0 for v in trial.limits.values())

@@ -26,7 +26,7 @@ from sweeps.session import ENDED_FILE, session, sessions_of, spent_s
 from sweeps.space import Space, baseline_space
 from sweeps.strongest import FINALIST, settings_of, strongest
 from sweeps.study import Search
-from sweeps.sweep import Sweep, parse_sweep
+from sweeps.sweep import Sweep, load_sweep
 from sweeps.trial import BASELINE_TRIAL, trial_of
 
 GoOn = Callable[[], bool]
@@ -83,7 +83,7 @@ def _run(plan: Plan, folder: RunFolder, observer: Observer, stopped: GoOn) -> No
         return not stopped() and clock.may_confirm()
 
     run_block = Blocks(plan.setup(folder), blocks, observer.arm, again=may_go_on)
-    run = Run(plan.space, plan.sweep, folder, run_block, blocks, observer)
+    run = Run(plan.space, plan.sweep, folder, run_block, blocks, folder.trials(), observer)
     folder.write_json("notes.json", {"notes": plan.notes})
     for note in plan.notes:
         observer.note(note)
@@ -96,7 +96,7 @@ def _run(plan: Plan, folder: RunFolder, observer: Observer, stopped: GoOn) -> No
     run.search(baseline, may_search)
     run.confirm(run.strongest_baseline(baseline, may_go_on), may_go_on)
     if not stopped():
-        end(folder, len(folder.trials()), clock)
+        end(folder, len(run.trials), clock)
 
 
 @dataclass(frozen=True)
@@ -108,11 +108,12 @@ class Run:
     folder: RunFolder
     run_block: BlockRunner
     blocks: Sequence[Block]  # of every start; `run_block` adds to it
+    trials: list[Trial]  # of every start
     observer: Observer
 
     def take_up(self) -> None:
         """Record what an earlier start measured and could not record any more."""
-        for measured in unrecorded(self.blocks, self.folder.trials()):
+        for measured in unrecorded(self.blocks, self.trials):
             self._record(measured)
 
     def tune_baseline(self, go_on: GoOn) -> Point:
@@ -136,8 +137,8 @@ class Run:
 
     def strongest_baseline(self, baseline: Point, go_on: GoOn) -> Point:
         """The Baseline of the confirmation: the settings of a finalist may be better without speculation."""
-        trials = self.folder.trials()
-        for point in settings_of(finalists_of(self.folder, trials, self.sweep), self.space, trials):
+        chosen = finalists_of(self.folder, self.trials, self.sweep)
+        for point in settings_of(chosen, self.space, self.trials):
             if go_on():
                 block = self.run_block([point], Phase.SEARCH, baseline)
                 self.observer.trial(self._record(Measured(block, point, FINALIST)), None)
@@ -151,11 +152,11 @@ class Run:
         against = [b for b in self.blocks if b.compared_with.key == baseline.key and b.phase is Phase.SEARCH]
         is_out = broken_by_baseline(against, self.sweep.limits, weights)
         margin = -math.inf if is_out else math.log1p(self.sweep.confirm.same_margin)
-        return strongest(baseline, self.folder.trials(), self.blocks, margin)
+        return strongest(baseline, self.trials, self.blocks, margin)
 
     def confirm(self, baseline: Point, go_on: GoOn) -> None:
         """Confirm the finalists of the search, if anything could be measured."""
-        points = finalists_of(self.folder, self.folder.trials(), self.sweep)
+        points = finalists_of(self.folder, self.trials, self.sweep)
         if not points or not go_on():
             return
         self.folder.write_json("finalists.json", {"points": points, "baseline": baseline})
@@ -167,14 +168,12 @@ class Run:
 
     def _measure(self, space: Space, budget: int, go_on: GoOn, baseline: Point = BASELINE) -> None:
         """Measure every Point that the Search asks for, once."""
-        trials = self.folder.trials()
-        if not trials:
-            self.folder.add_trial(BASELINE_TRIAL)
-            trials = [BASELINE_TRIAL]
+        if not self.trials:
+            self._add(BASELINE_TRIAL)
         # What a disturbed machine spoiled in an earlier start is asked again.
         past = [
             t
-            for t in trials
+            for t in self.trials
             if t.point == BASELINE or t.point.is_baseline is space.is_baseline
             if (t.failure is None or t.failure.reason not in MACHINE_FAULTS)
         ]
@@ -208,14 +207,13 @@ class Run:
         if not points:
             return
         note = f"{words.count(points, 'Point')} not launched: one that needs no more ran out of memory"
-        notes = self.folder.read_json("notes.json").get("notes", [])
-        self.folder.write_json("notes.json", {"notes": [*notes, note]})
+        self.folder.add_note(note)
         self.observer.note(note)
 
     def _record(self, measured: Measured) -> Trial:
         trial = trial_of(
             measured.block,
-            len(self.folder.trials()),
+            len(self.trials),
             measured.point,
             measured.source,
             objective=self.sweep.objective,
@@ -223,8 +221,12 @@ class Run:
             weights=self.sweep.weights.to_record(),
             anchors=measured.anchors,
         )
-        self.folder.add_trial(trial)
+        self._add(trial)
         return trial
+
+    def _add(self, trial: Trial) -> None:
+        self.folder.add_trial(trial)
+        self.trials.append(trial)
 
     def _begin(self, stage: Stage, done: int, total: int) -> None:
         write_stage(self.folder, stage, done, total)
@@ -246,7 +248,7 @@ def claim(folder: RunFolder, claimant: Claimant) -> None:
     """
     environment = claimant.environment()
     if folder.blocks() or any(t.point != BASELINE for t in folder.trials()):
-        earlier = parse_sweep(folder.sweep_file.read_text(), where=str(folder.sweep_file))
+        earlier = load_sweep(folder.sweep_file)
         changed = differences(folder.read_json("environment.json"), environment)
         if earlier.identity() != claimant.sweep.identity():
             changed = ["the sweep file (only name, budget and patience may)"]

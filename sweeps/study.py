@@ -14,6 +14,7 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from analysis.findings import eligible
 from results.reasons import MACHINE_FAULTS, Reason
 from results.records import BASELINE, EQUAL_WEIGHTS, Block, Point, Trial, TrialState, Weights
 from sweeps.memory import does_not_fit
@@ -228,15 +229,7 @@ def _specialists(best: Sequence[Trial], trials: Sequence[Trial], margin: float) 
 
 
 def _ranked(trials: Sequence[Trial]) -> list[Trial]:
-    return [
-        t
-        for t in trials
-        if t.state is TrialState.MEASURED
-        and t.point != BASELINE
-        and not t.lossy
-        and t.log_speedup is not None
-        and all(v <= 0 for v in t.limits.values())
-    ]
+    return [t for t in eligible(trials) if t.point != BASELINE and t.log_speedup is not None]
 
 
 def _is_own_fault(trial: Trial) -> bool:
@@ -276,7 +269,6 @@ def _new_study(journal: Path, seed: int) -> "optuna.Study":
 
 
 def _tell(study: "optuna.Study", asked: "optuna.Trial", trial: Trial) -> None:
-
     for name, told in _attributes(trial).items():
         asked.set_user_attr(name, told)
     for name, value in trial.limits.items():

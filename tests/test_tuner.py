@@ -19,7 +19,7 @@ engine: fake
 space: {fake-ngram: {n: [4], m: [8]}}
 workload: {max_tokens: 60, prompts_per_class: 2, classes: [chat]}
 confirm: {looks: [2]}
-patience: {client_share: 1, min_window_s: 0}
+patience: {client_share: 1, foreign_cores: 100, min_window_s: 0}
 """
 
 

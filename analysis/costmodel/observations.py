@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from analysis.anchor import nearest_baseline
+from analysis.anchor import every_anchor, nearest
 from analysis.block import log_speedup
 from results.records import ArmRun, Block, Cell, DraftShape, Measurement, Phase, Point, SpecCounters
 
@@ -57,8 +57,9 @@ def observe(blocks: Sequence[Block], objective: str) -> list[Observation]:
     if objective not in TIMES_PER_TOKEN:
         return []
     found: dict[tuple[str, Cell], list[Observation]] = {}
+    anchors = every_anchor(blocks)
     for block in blocks:
-        baseline = block.baseline or nearest_baseline(blocks, block)
+        baseline = block.baseline or nearest(anchors, block)
         if block.phase is Phase.SEARCH and block.invalid is None and baseline is not None:
             for arm in block.candidates:
                 for seen in _of_arm(baseline, arm, objective):

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from importlib.metadata import version
 from typing import Any
 
-from analysis.verdict import percent
+from analysis.words import signed_percent
 from results.records import ArmRun
 from sweeps.export.choice import Choice, Why
 
@@ -23,7 +23,7 @@ def _lines(choice: Choice) -> Iterator[str]:
     yield report.banner or ""
     if choice.verdict is not None:
         by_class = [
-            f"{name} {percent(e.log_ratio)} ({percent(e.low)} to {percent(e.high)})"
+            f"{name} {signed_percent(e.log_ratio)} ({signed_percent(e.low)} to {signed_percent(e.high)})"
             for name, e in sorted(choice.verdict.by_class.items())
         ]
         yield f"By class: {', '.join(by_class)}" if by_class else ""

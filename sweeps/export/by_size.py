@@ -6,12 +6,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean
 
-from analysis.concurrency import Figure, eligible, figures, nearest_sizes
-from analysis.verdict import percent
+from analysis.concurrency import Figure, figures, nearest_sizes
+from analysis.findings import compared_with, eligible
+from analysis.words import signed_percent
 from launchers.engines.deploy import BySize, Size
 from results.errors import UsageError
 from results.records import Point, Trial
-from sweeps.export.choice import Choice, compared_with
+from sweeps.export.choice import Choice
 from sweeps.export.deployable import Deployable, deployable
 from sweeps.export.shell import command
 
@@ -47,7 +48,7 @@ class Pick:
         basis = "confirmed" if found.confirmed else "of the search alone, not confirmed"
         blocks = f"{found.blocks} Block{'s' if found.blocks > 1 else ''}"
         return (
-            f"closed({self.concurrency}): {self.tokens} tokens, {percent(found.log_speedup)},"
+            f"closed({self.concurrency}): {self.tokens} tokens, {signed_percent(found.log_speedup)},"
             f" {basis} ({blocks})"
         )
 

@@ -5,14 +5,14 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from analysis.concurrency import eligible
+from analysis.findings import compared_with, eligible
 from analysis.report_input import ReportInput
-from analysis.verdict import percent
+from analysis.words import signed_percent
 from results.errors import UsageError
-from results.records import BASELINE, Block, Effect, Point, Trial, TrialState, Verdict, VerdictKind
+from results.records import BASELINE, Effect, Point, Trial, TrialState, Verdict, VerdictKind
 from results.store import RunFolder
 from sweeps.outcome import SIDES_FILE, read_run, sweep_of_side
-from sweeps.sweep import Sweep, nearest, parse_sweep
+from sweeps.sweep import Sweep, load_sweep, nearest
 
 
 class Why(StrEnum):
@@ -51,7 +51,7 @@ def choose(folder: RunFolder, point: str | None = None, trial: int | None = None
     report, code = read_run(folder)
     if report.comparison is not None:
         return _side(report, folder.read_json(SIDES_FILE), point, trial)
-    sweep = parse_sweep(folder.sweep_file.read_text("utf-8"), where=str(folder.sweep_file))
+    sweep = load_sweep(folder.sweep_file)
     if point is not None or trial is not None:
         return _named(report, sweep, point, trial)
     if report.winner is not None:
@@ -65,11 +65,6 @@ def choose(folder: RunFolder, point: str | None = None, trial: int | None = None
         f"no winner to export: {report.headline} Go on with `tuner sweep`, or name a measured configuration:"
         f" {_names(report.trials)}"
     )
-
-
-def compared_with(blocks: Sequence[Block]) -> Point:
-    """The baseline, with the settings that were found best for it."""
-    return next((b.compared_with for b in reversed(blocks)), BASELINE)
 
 
 def _trial_of(trials: Iterable[Trial], point: Point) -> Trial | None:
@@ -113,7 +108,7 @@ def _standing(trial: Trial, verdict: Verdict | None) -> str:
     if verdict is not None:
         told = "" if verdict.kind is VerdictKind.BETTER else f" It is {verdict.kind}: {verdict.why}"
         return f"{told}{lossy}".strip()
-    figure = percent(trial.log_speedup) if trial.log_speedup is not None else "no figure"
+    figure = signed_percent(trial.log_speedup) if trial.log_speedup is not None else "no figure"
     return f"NOT CONFIRMED: {figure} against the baseline in the search alone.{lossy}"
 
 

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from analysis.concurrency import eligible, figures, nearest_sizes
+from analysis.concurrency import figures, nearest_sizes
+from analysis.findings import eligible
 from results.reasons import Reason
 from results.records import BASELINE, Cell, Failure, Phase, Point, Weights
 from tests.records import arm, block, trial

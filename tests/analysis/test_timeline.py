@@ -7,7 +7,8 @@ from dataclasses import replace
 import pytest
 
 from analysis import timeline_figure
-from analysis.timeline import MOST_STEPS, Recorded, Timeline, requests_by_cell, timeline
+from analysis.summary import requests_by_cell
+from analysis.timeline import MOST_STEPS, Recorded, Timeline, timeline
 from results.records import BASELINE, ArmRun, Cell, GpuSample, Measurement, Point, Request
 from tests import records
 from tests.analysis import samples

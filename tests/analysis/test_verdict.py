@@ -3,7 +3,8 @@ from dataclasses import replace
 
 import pytest
 
-from analysis.verdict import AnswerKind, answer, conclude, decide, next_look, percent, still_open
+from analysis.verdict import AnswerKind, answer, conclude, decide, next_look, still_open
+from analysis.words import signed_percent
 from results.reasons import Reason
 from results.records import (
     Acceptance,
@@ -295,8 +296,8 @@ def test_finalists_stay_open_while_undecided_and_ahead_of_every_winner() -> None
 
 
 def test_percent() -> None:
-    assert percent(math.log(1.059)) == "+5.9 %"
-    assert percent(math.log(0.5)) == "-50.0 %"
+    assert signed_percent(math.log(1.059)) == "+5.9 %"
+    assert signed_percent(math.log(0.5)) == "-50.0 %"
 
 
 def test_measurements_of_both_arms_may_come_in_any_order() -> None:

@@ -40,7 +40,14 @@ from tests.records import request
 
 POINT = Point("fake-ngram", {"n": 4, "m": 8})
 OTHER = Point("fake-ngram", {"n": 1, "m": 4})
-PATIENT = {"client_share": 1, "min_window_s": 0, "hopeless_ratio": 0.6, "stall_timeout_s": 1, "reruns": 0}
+PATIENT = {
+    "client_share": 1,
+    "foreign_cores": 100,
+    "min_window_s": 0,
+    "hopeless_ratio": 0.6,
+    "stall_timeout_s": 1,
+    "reruns": 0,
+}
 SMALL = {"max_tokens": 40, "prompts_per_class": 3, "classes": ["code_edit", "chat"]}
 
 

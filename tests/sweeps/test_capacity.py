@@ -84,3 +84,13 @@ def test_bad_questions_are_explained(
 ) -> None:
     with pytest.raises(UsageError, match=message):
         question(kind, low, high, given, Sweep())
+
+
+def test_weights_of_context_lengths_are_read_back(tmp_path: Path) -> None:
+    weights = {"contexts": {0: 2.0}, "classes": {"code_edit": 0.5}}
+    _, folder = run(tmp_path, weights=weights)
+    recorder, planned = Recorder(), plan(weights=weights)
+    asked = question("closed", 1, 1, ["ttft_p95_s=10"], planned.sweep)
+    found = run_capacity(planned, folder, [BASELINE], asked, recorder, recorder.stopped)
+    assert read_run(folder)[0].highest_loads == found
+    assert found[0].kept == 1

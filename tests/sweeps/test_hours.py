@@ -128,7 +128,7 @@ def test_blocks_that_are_run_again_count(
 ) -> None:
     scripted(monkeypatch, clock, spoiled=lambda number: number % 3 != 0)
     began_s = clock.now_s
-    patience = {"client_share": 1, "min_window_s": 0, "reruns": 8}
+    patience = {"client_share": 1, "foreign_cores": 100, "min_window_s": 0, "reruns": 8}
     folder = run(tmp_path, 3, patience=patience)
     assert_within_one_block(folder, clock.now_s - began_s, 3)
 
@@ -138,11 +138,13 @@ def test_a_block_that_cannot_be_run_again_in_time_is_asked_again_later(
 ) -> None:
     """Nothing is given up for it: with more hours the same Point is measured."""
     scripted(monkeypatch, clock, spoiled=lambda number: number >= 2)
-    folder = run(tmp_path, 1.2, patience={"client_share": 1, "min_window_s": 0, "reruns": 100})
+    folder = run(
+        tmp_path, 1.2, patience={"client_share": 1, "foreign_cores": 100, "min_window_s": 0, "reruns": 100}
+    )
     assert [t.failure.reason for t in folder.trials() if t.failure] == [Reason.HOST_PRESSURE]
     lost = folder.trials()[-1].point
     scripted(monkeypatch, clock)
-    run(tmp_path, 4, patience={"client_share": 1, "min_window_s": 0, "reruns": 100})
+    run(tmp_path, 4, patience={"client_share": 1, "foreign_cores": 100, "min_window_s": 0, "reruns": 100})
     assert any(t.point == lost and t.failure is None for t in folder.trials())
 
 

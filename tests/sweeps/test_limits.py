@@ -181,7 +181,7 @@ def swept(
     folder.write_json("sessions.json", {"sessions": [{"began_at": 0, "ended_at": 1, "calibration": {}}]})
     recorder = Recorder(stop_after)
     run_block = ScriptedBlocks(folder, script)
-    started = Run(plan.space, plan.sweep, folder, run_block, run_block.blocks, recorder)
+    started = Run(plan.space, plan.sweep, folder, run_block, run_block.blocks, folder.trials(), recorder)
     baseline = started.tune_baseline(lambda: not recorder.stopped())
     started.search(baseline, lambda: not recorder.stopped())
     started.confirm(baseline, lambda: not recorder.stopped())

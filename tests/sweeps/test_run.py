@@ -63,7 +63,7 @@ def plan(**changes: object) -> Plan:
         "space": SPACE,
         "workload": {"max_tokens": 60, "prompts_per_class": 2, "classes": ["code_edit"]},
         "confirm": {"looks": [3, 5], "finalists": 2},
-        "patience": {"client_share": 1, "min_window_s": 0, "hopeless_ratio": 0},
+        "patience": {"client_share": 1, "foreign_cores": 100, "min_window_s": 0, "hopeless_ratio": 0},
         **changes,
     }
     # However long a start takes on a loaded machine, the baseline is in every Block.
@@ -145,7 +145,7 @@ def test_a_run_does_not_go_on_under_another_engine(tmp_path: Path) -> None:
 
 
 def test_every_point_hopeless_is_an_answer(tmp_path: Path) -> None:
-    patience = {"client_share": 1, "min_window_s": 0, "hopeless_ratio": 0.99}
+    patience = {"client_share": 1, "foreign_cores": 100, "min_window_s": 0, "hopeless_ratio": 0.99}
     workload = {"max_tokens": 60, "prompts_per_class": 4}
     space = {"fake-ngram": {"n": [8], "m": [32]}}
     _, folder = run(tmp_path, space=space, patience=patience, workload=workload)
