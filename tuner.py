@@ -439,6 +439,27 @@ def _write(file: Path, text: str) -> None:
 
 
 @app.command()
+def pin(
+    run: RunArgument,
+    output: Annotated[Path, typer.Option("--output", "-o", help="File to write.")] = Path("pinned.yaml"),
+    point: Annotated[
+        str | None, typer.Option(help="Another confirmed configuration by its label; default the winner.")
+    ] = None,
+    blocks: Annotated[int, typer.Option(min=2, max=20, help="Blocks to measure every night.")] = 4,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite an existing file.")] = False,
+) -> None:
+    """Pin the winner of a run beside its baseline, for `tuner check` to measure every night."""
+    from results.store import RunFolder
+    from sweeps.nightly.pin import pin_of, pin_text
+
+    if output.exists() and not force:
+        raise UsageError(f"{output} exists: choose another name with -o, or --force to overwrite it")
+    pinned = pin_of(RunFolder(run), point, blocks)
+    _write(output, pin_text(pinned, str(run)))
+    _say(f"Commit it. Tonight: tuner check {output} --history history")
+
+
+@app.command()
 def status(
     run: RunArgument,
     as_json: Annotated[bool, typer.Option("--json", help="For other programs.")] = False,

@@ -1,1 +1,1 @@
-"""The nightly gate: pin a configuration, measure it every night, compare two images, find the first bad one."""
+"""The nightly gate: pin a configuration, measure it every night, find the first version that is worse."""
