@@ -134,5 +134,5 @@ class HistoryDatabase:
         try:
             yield
         except DBAPIError as error:  # `orig` is what the driver said: no statement, no parameters
-            said = " ".join(str(error.orig).split())
+            said = "; ".join(filter(None, map(str.strip, str(error.orig).splitlines())))
             raise UsageError(f"cannot use the history {self.shown}: {said}") from error

@@ -2,6 +2,7 @@
 
 import errno
 import itertools
+import json
 import logging
 import os
 import pwd
@@ -122,6 +123,15 @@ def _commit(clone: Path, *numbers: int) -> None:
 def _git(folder: Path, *words: str) -> None:
     who = ("-c", "user.name=nightly", "-c", "user.email=nightly@example.com")
     subprocess.run(["git", "-C", str(folder), *who, *words], check=True, capture_output=True)
+
+
+def test_copies_of_its_files_count_once_whatever_their_names(tmp_path: Path) -> None:
+    """Artifacts of two jobs that began with the same history, unpacked beside each other."""
+    history = open_history(str(tmp_path))
+    history.add(night(0))
+    (tmp_path / "of another job.jsonl").write_bytes((tmp_path / file_name(night())).read_bytes())
+    history.add(night(1))
+    assert history.nights() == [night(0), night(1)]
 
 
 def test_a_torn_last_line_is_passed_over_and_cut_by_the_next_writer(tmp_path: Path) -> None:
@@ -333,6 +343,17 @@ def test_a_database_waits_for_other_writers(tmp_path: Path) -> None:
     with patch("sqlite3.dbapi2.connect", wraps=sqlite3.connect) as connect:
         open_history(address).nights()
     assert connect.call_args.kwargs["timeout"] == 60
+
+
+def test_pandas_reads_a_database(tmp_path: Path) -> None:
+    """As docs/nightly-history.md says."""
+    address = f"sqlite:///{tmp_path}/h.db"
+    for number in (1, 0):
+        open_history(address).add(night(number))
+    records = pandas.read_sql("SELECT record FROM tuner_nights ORDER BY began_at", address)["record"]
+    nights = pandas.DataFrame(map(json.loads, records))
+    assert list(nights["began_at"]) == [night(0).began_at, night(1).began_at]
+    assert list(nights["values"]) == [night(0).values, night(1).values]
 
 
 def test_a_damaged_row_is_named(tmp_path: Path) -> None:
