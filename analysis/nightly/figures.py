@@ -22,6 +22,8 @@ _NAMES = {
     "baseline_memory_bytes": "baseline's memory",
     "winner_memory_bytes": "winner's memory",
 }
+# Of a kind by its ending: what one of its unit is, and the unit.
+_UNITS = {"_tokens_per_s": (1, "tokens/s"), "_s": (1, "s"), "_bytes": (2**30, "GiB")}
 
 
 def position_of(series: str) -> int | None:
@@ -51,22 +53,33 @@ def is_share(series: str) -> bool:
 
 
 def figure(series: str, value: float | None) -> str:
-    """A value of a series, with its unit."""
+    """A value of a series, with its unit; "unknown" where there is none."""
     if value is None or not math.isfinite(value):
         return UNKNOWN
+    return " ".join(filter(None, (bare(series, value), unit_of(series))))
+
+
+def unit_of(series: str) -> str:
+    """`tokens/s`; "" of what has none."""
+    return _scale(series)[1]
+
+
+def _scale(series: str) -> tuple[float, str]:
     kind = kind_of(series)
+    return next((found for ending, found in _UNITS.items() if kind.endswith(ending)), (1, ""))
+
+
+def bare(series: str, value: float | None) -> str:
+    """Without its unit; "" where there is none."""
+    if value is None or not math.isfinite(value):
+        return ""
+    kind, (size, _) = kind_of(series), _scale(series)
     if kind == SPEED_UP:
         return f"{value:.3f}x"
     if kind == "identical_share":
         return percent(value)
-    for ending, scale, unit in (
-        ("_tokens_per_s", 1, " tokens/s"),
-        ("_s", 1, " s"),
-        ("_bytes", 2**30, " GiB"),
-    ):
-        if kind.endswith(ending):
-            return f"{_amount(value / scale)}{unit}"
-    return f"{value:.3f}" if is_share(series) or kind == LENGTH else _amount(value)
+    precise = is_share(series) or kind == LENGTH
+    return f"{value:.3f}" if precise else _amount(value / size)
 
 
 def _amount(value: float) -> str:

@@ -2,13 +2,14 @@
 
 from collections.abc import Sequence
 
-from analysis.nightly.figures import change, failed, figure, name_of, worst_first
+from analysis.nightly.figures import bare, change, failed, figure, is_share, name_of, unit_of, worst_first
 from analysis.nightly.judgement import Judged, Judgement, State
 from analysis.tables import Entry, Table
 from analysis.words import count, moment
 from results.nights import SPEED_UP, NightKind, NightVerdict
 
-_FIGURES = frozenset({"tonight", "rerun", "expected", "lowest", "change", "nights"})
+_COLUMNS = ("series", "tonight", "rerun", "expected", "lowest", "change", "nights", "state")
+_FIGURES = frozenset(_COLUMNS) - {"series", "state"}
 
 
 def headline(judgement: Judgement) -> str:
@@ -73,29 +74,32 @@ def speed_up(judgement: Judgement) -> Judged | None:
 
 
 def judged_table(series: Sequence[Judged]) -> Table:
-    """What was judged, worst first; a column of reruns only where there were any."""
-    ordered = [j for j in worst_first(series) if j.state is not State.TOLD]
-    reruns = any(j.again is not None for j in ordered)
-    columns = (
-        "series",
-        "tonight",
-        *(["rerun"] if reruns else []),
-        "expected",
-        "lowest",
-        "change",
-        "nights",
-        "state",
-    )
-    rows = tuple(tuple(Entry(text) for text in _row(j, reruns=reruns)) for j in ordered)
-    return Table("judged", "Judged", columns, rows, _FIGURES)
+    """What was judged, worst first; without the columns that nothing stands in. The last is the state."""
+    rows = [_row(j) for j in worst_first(series) if j.state is not State.TOLD]
+    used = [column for column in _COLUMNS if any(row[column] for row in rows)]
+    entries = tuple(tuple(Entry(row[column]) for column in used) for row in rows)
+    return Table("judged", "Judged", tuple(used), entries, _FIGURES)
 
 
-def _row(judged: Judged, *, reruns: bool) -> list[str]:
-    series = judged.series
-    again = [figure(series, judged.again) if judged.again is not None else ""] if reruns else []
-    bounds = [figure(series, v) if v is not None else "" for v in (judged.expected, judged.lowest)]
-    said = [change(judged), str(judged.nights), state(judged)]
-    return [name_of(series), figure(series, judged.value), *again, *bounds, *said]
+def _row(judged: Judged) -> dict[str, str]:
+    """Units stand with the name: the figures below each other are narrow."""
+    series, unit = judged.series, unit_of(judged.series)
+    figures = (judged.value, judged.again, judged.expected, judged.lowest)
+    return {
+        "series": f"{name_of(series)} ({unit})" if unit else name_of(series),
+        **dict(
+            zip(("tonight", "rerun", "expected", "lowest"), (bare(series, v) for v in figures), strict=True)
+        ),
+        "change": _change(judged),
+        "nights": str(judged.nights),
+        "state": state(judged),
+    }
+
+
+def _change(judged: Judged) -> str:
+    if judged.expected is not None and is_share(judged.series):
+        return f"{judged.value - judged.expected:+.3f}"
+    return change(judged)
 
 
 def state(judged: Judged) -> str:
