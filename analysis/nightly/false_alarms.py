@@ -32,7 +32,8 @@ class FalseAlarms:
 
     def __str__(self) -> str:
         if self.rate is None:
-            return f"Too few A/A nights to tell false alarms: it takes {FEWEST_OTHERS + 1} under equal conditions."
+            fewest = FEWEST_OTHERS + 1
+            return f"Too few A/A nights to tell false alarms: it takes {fewest} under equal conditions."
         between = f"{percent(self.low)} to {percent(self.high)} with 95 % confidence"
         return (
             f"{self.breached} of {self.nights} A/A nights would have been measured again: "

@@ -35,7 +35,8 @@ def segment(history: Iterable[Night], tonight: Night) -> list[Night]:
 
 def is_comparable(night: Night, tonight: Night) -> bool:
     """Whether figures of another night of the same pin, kind and machine say what to expect of this one."""
-    return _measured(night) and night.segment == tonight.segment and night.effective == tonight.effective
+    same_settings = not _told_otherwise(night, tonight)
+    return _measured(night) and night.segment == tonight.segment and same_settings
 
 
 def reference(
@@ -73,13 +74,13 @@ def changed_segment(history: Iterable[Night], tonight: Night) -> Mapping[str, tu
     return {name: (was or UNKNOWN, now or UNKNOWN) for name, (was, now) in changed.items()}
 
 
-def drift(history: Iterable[Night], tonight: Night) -> Mapping[str, tuple[str | None, str | None]]:
+def drift(history: Iterable[Night], tonight: Night) -> Mapping[str, tuple[str, str]]:
     """Settings that the servers run with other than in the last measured night: before and tonight.
 
-    None = not told. Empty without such a night.
+    Empty without such a night.
     """
     before = last_measured(history, tonight)
-    return _changed(before.effective, tonight.effective) if before is not None else {}
+    return _told_otherwise(before, tonight) if before is not None else {}
 
 
 def lost(history: Iterable[Night], tonight: Night) -> tuple[str, ...]:
@@ -109,6 +110,20 @@ def _since_at(series: str, tonight: Night, accepted: Sequence[Accepted]) -> floa
         ),
         default=float("-inf"),
     )
+
+
+def _told_otherwise(night: Night, tonight: Night) -> dict[str, tuple[str, str]]:
+    """Settings that both nights told, and not alike.
+
+    What one alone told is no other configuration: a new version of an engine has new settings at rest, and
+    what it makes slower is to be found, not to be passed over.
+    """
+    before, now = night.effective, tonight.effective
+    return {
+        name: (before[name], now[name])
+        for name in sorted(before.keys() & now.keys())
+        if before[name] != now[name]
+    }
 
 
 def _changed(before: Mapping[str, str], now: Mapping[str, str]) -> dict[str, tuple[str | None, str | None]]:

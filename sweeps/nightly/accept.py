@@ -69,7 +69,7 @@ def accept(
     its unbroken run of alarms on that machine. Raises UsageError if that leaves nothing to accept.
     """
     if not reason.strip():
-        raise UsageError("an accepted shift needs its reason, for whoever reads it later: --reason TEXT")
+        raise UsageError("an accepted shift needs its reason, for whoever reads it later: --accept REASON")
     path = accepted_file(pin_file)
     text = _text(path)
     there = {(old.since_at, old.series, old.machine) for old in _parsed(text, path)}
