@@ -11,13 +11,14 @@ from analysis.nightly.changed import (
     settings,
     surroundings,
 )
-from analysis.nightly.figures import sentence, shown
+from analysis.nightly.figures import figure, name_of, sentence, shown
 from analysis.nightly.judgement import Judgement, State
 from analysis.nightly.likely import likely
 from analysis.nightly.moved import fell, recovered, warnings
+from analysis.nightly.scale import WIDE_LOSS
 from analysis.nightly.usual import told
-from analysis.words import REASONS, REMEDIES, moment
-from results.nights import Night, NightKind, NightVerdict
+from analysis.words import REASONS, REMEDIES, moment, percent
+from results.nights import BASELINE, LENGTH, SPEED_UP, Night, NightKind, NightVerdict, kind_of
 from results.records import Failure
 
 ENOUGH_NIGHTS = 14
@@ -26,7 +27,7 @@ _FALSE_ALARM = (
     "Both servers were the same baseline, so this alarm is false and counts in the gate's own rate of them."
 )
 _NAME_IT = "To keep the old value, name it in the sweep's args; to keep the new one, pin again."
-_NO_DIFFERENCE = "The settings that the servers report differ from those of the nights before."
+_NO_DIFFERENCE = "The servers report other settings than before."
 
 
 def explain(history: Sequence[Night], judgement: Judgement) -> tuple[str, ...]:
@@ -39,6 +40,18 @@ def explain(history: Sequence[Night], judgement: Judgement) -> tuple[str, ...]:
         NightVerdict.INVALID: _invalid,
     }
     return tuple(filter(None, parts[judgement.verdict](history, judgement)))
+
+
+def since_pinned(pinned: Night, night: Night) -> list[str]:
+    """Of the first night: what is no longer as it was pinned. `pinned` holds what was confirmed then."""
+    fallen = [
+        f"{name_of(series)} {figure(series, night.values[series])}, {figure(series, value)} when pinned"
+        for series, value in pinned.values.items()
+        if kind_of(series) in (SPEED_UP, BASELINE, LENGTH)
+        and night.values.get(series, value) < (1 - WIDE_LOSS) * value
+    ]
+    said = [sentence(f"More than {percent(WIDE_LOSS)} lower: {'; '.join(fallen)}")] if fallen else []
+    return [*filter(None, [_changed(pinned, night, "since it was pinned")]), *said]
 
 
 def _passed(history: Sequence[Night], judgement: Judgement) -> list[str]:
@@ -100,8 +113,8 @@ def _insufficient(history: Sequence[Night], judgement: Judgement) -> list[str]:
     nights = min((j.nights for j in judgement.series if j.state is State.INSUFFICIENT), default=0)
     alike = len(comparable(history, night))
     said = (
-        f"There are {nights} of the {ENOUGH_NIGHTS} nights that a judgement needs; until then only a large "
-        "fall is told, as a warning."
+        f"A judgement needs {ENOUGH_NIGHTS} nights and has {nights}; until then only a large fall is told, as"
+        " a warning."
     )
     accepted = f"There are {alike} nights like this one; those before an accepted shift do not count."
     return [

@@ -194,3 +194,15 @@ def test_a_setting_that_a_new_version_adds_hides_no_regression(pinned_file: Path
     fewer = {name: value for name, value in made.pin.effective.items() if name != "winner n"}
     add_past(replace(made, pin=replace(made.pin, effective=fewer)), 20, {SPEED_UP: 1.5, BASELINE: 200.0})
     assert night(made, tmp_path).verdict is NightVerdict.REGRESSION
+
+
+def test_the_first_night_is_held_against_what_was_pinned(pinned_file: Path, tmp_path: Path) -> None:
+    made = gate(pinned_file, tmp_path, FakeEngine(lambda p, _: 300.0 if p.is_baseline else 330.0))
+    other = replace(made.pin, effective={**made.pin.effective, "winner n": "16"}, expected={SPEED_UP: 1.6})
+    judged = night(replace(made, pin=other), tmp_path)
+    assert judged.verdict is NightVerdict.CONFIG_DRIFT
+    said = " ".join(judged.night.said)
+    assert "winner n 16 -> 4" in said
+    assert "1.600x when pinned" in said
+    second = night(gate(pinned_file, tmp_path, FakeEngine(steady)), tmp_path, "second")
+    assert "pinned" not in " ".join(second.night.said)
