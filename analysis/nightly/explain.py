@@ -12,6 +12,7 @@ from analysis.nightly.changed import (
     surroundings,
 )
 from analysis.nightly.figures import sentence, shown
+from analysis.nightly.headline import speed_up
 from analysis.nightly.judgement import Judgement, State
 from analysis.nightly.likely import likely
 from analysis.nightly.moved import fell, recovered, warnings
@@ -30,7 +31,10 @@ _NO_DIFFERENCE = "The settings that the servers report differ from those of the 
 
 
 def explain(history: Sequence[Night], judgement: Judgement) -> tuple[str, ...]:
-    """Sentences, most telling first. `history` may hold other pins, and tonight itself."""
+    """Sentences, most telling first, then what the night says already.
+
+    `history` may hold other pins, and tonight itself.
+    """
     parts = {
         NightVerdict.PASS: _passed,
         NightVerdict.REGRESSION: _regression,
@@ -38,7 +42,8 @@ def explain(history: Sequence[Night], judgement: Judgement) -> tuple[str, ...]:
         NightVerdict.CONFIG_DRIFT: _drift,
         NightVerdict.INVALID: _invalid,
     }
-    return tuple(filter(None, parts[judgement.verdict](history, judgement)))
+    found = [*parts[judgement.verdict](history, judgement), *judgement.night.said]
+    return tuple(dict.fromkeys(filter(None, found)))
 
 
 def _passed(history: Sequence[Night], judgement: Judgement) -> list[str]:
@@ -97,7 +102,8 @@ def _changed(before: Night, now: Night, since: str) -> str:
 
 def _insufficient(history: Sequence[Night], judgement: Judgement) -> list[str]:
     night = judgement.night
-    nights = min((j.nights for j in judgement.series if j.state is State.INSUFFICIENT), default=0)
+    ratio = speed_up(judgement)
+    nights = ratio.nights if ratio is not None else 0
     alike = len(comparable(history, night))
     said = (
         f"There are {nights} of the {ENOUGH_NIGHTS} nights that a judgement needs; until then only a large "
@@ -115,8 +121,10 @@ def _insufficient(history: Sequence[Night], judgement: Judgement) -> list[str]:
 
 def _drift(history: Sequence[Night], judgement: Judgement) -> list[str]:
     night = judgement.night
-    before = [n for n in earlier(history, night) if n.verdict is not NightVerdict.INVALID]
-    other = [n for n in before if dict(n.effective) != dict(night.effective)]
+    whole = [
+        n for n in earlier(history, night) if n.failure is None and n.verdict is not NightVerdict.INVALID
+    ]
+    other = [n for n in whole if dict(n.effective) != dict(night.effective)]
     if not other:
         return [_NO_DIFFERENCE, _NAME_IT]
     came = "; ".join(surroundings(other[-1], night))
@@ -130,7 +138,7 @@ def _invalid(history: Sequence[Night], judgement: Judgement) -> list[str]:
     if night.failure is not None:
         why = _fault("Not measured", night.failure)
     changed = _changed_since_good(history, night) if night.versions else ""
-    return [*why, changed]
+    return [*why, changed, *warnings(judgement)]
 
 
 def _fault(whose: str, failure: Failure) -> list[str]:

@@ -158,6 +158,16 @@ class TestWhatMoved:
         text = "Speed-up was below its bound at first (1.150x, lowest 1.174x) and not in the rerun (1.205x)"
         assert f"{text}: taken as noise." in said("recovered")
 
+    def test_what_recovered_is_not_told_twice(self) -> None:
+        once = replace(judged(SPEED_UP, 1.15, warning="below its bound at first"), again=1.2, breached=True)
+        assert len(explain(history(), judgement(night(), (), once))) == 1
+
+    @pytest.mark.parametrize("again", [None, 1.16])
+    def test_what_was_not_in_again_is_not_called_noise(self, again: float | None) -> None:
+        """Not measured again, or out twice but no more than chance may do among all series."""
+        once = replace(judged(SPEED_UP, 1.15, warning="out"), again=again, breached=True)
+        assert explain(history(), judgement(night(), (), once)) == ("Speed-up: out.",)
+
 
 class TestWhatChanged:
     def test_everything_that_did_and_nothing_else(self) -> None:
@@ -278,6 +288,11 @@ class TestFaults:
         broken = replace(nights.invalid().night, failure=None)
         assert explain([], Judgement(broken, ())) == ("Not measured, and no reason was recorded.",)
 
+    def test_a_rerun_that_could_not_be_measured(self) -> None:
+        out = replace(judged(SPEED_UP, 1.0, warning="below its bound and not measured again"), breached=True)
+        found = explain(history(), Judgement(nights.invalid().night, (out,)))
+        assert found[-1] == "Speed-up: below its bound and not measured again."
+
     def test_a_long_line_of_a_log_is_cut_and_cleaned(self) -> None:
         broken = nights.fault(Reason.INVALID_OUTPUT, "\x1b[31mred\n" + "x" * 5000)
         evidence = explain([], broken)[1]
@@ -298,6 +313,10 @@ class TestDrift:
     def test_the_second_night_of_a_drift_still_names_the_old_setting(self) -> None:
         first = replace(nights.drifted().night, id="first", began_at=nights.TONIGHT_AT - nights.DAY_S)
         assert "Winner speculative_num_steps 5 -> 3." in said("drifted", [*history()[:-1], first])
+
+    def test_a_night_with_a_fault_has_settings_in_part_and_does_not_count(self) -> None:
+        broken = replace(nights.invalid().night, id="broken", began_at=nights.TONIGHT_AT - 10, effective={})
+        assert said("drifted", [*history(), broken]) == said("drifted")
 
     def test_defaults_that_another_build_changed(self) -> None:
         """llama.cpp: the same arguments, n_max 16 -> 3 and p_min 0.75 -> 0.0 from one build to the next."""
@@ -383,6 +402,15 @@ def test_an_alarm_of_the_baseline_against_itself_is_false() -> None:
     found = explain(history(kind=NightKind.AA), nights.false_alarm())
     assert "this alarm is false" in found[0]
     assert not any("Likely" in s for s in found)
+
+
+def test_what_the_night_says_already_comes_last_and_once() -> None:
+    tonight = replace(nights.cost(), night=replace(nights.cost().night, said=("A Cell was not measured.",)))
+    found = explain(history(), tonight)
+    assert found[:-1] == explain(history(), nights.cost())
+    assert found[-1] == "A Cell was not measured."
+    again = replace(tonight, night=replace(tonight.night, said=found))
+    assert explain(history(), again) == found
 
 
 @pytest.mark.parametrize("name", nights.SAMPLES)

@@ -93,6 +93,11 @@ class TestSummary:
         assert page.count("<tr>") == 2 + 1 + len(nights.SEGMENT) + 3 + 1
 
 
+def test_a_night_that_was_measured_in_part_is_not_called_unknown() -> None:
+    part = Judgement(nights.invalid().night, (nights.judged(SPEED_UP, 1.0),))
+    assert summary(part).startswith("## Not judged: not everything could be measured\n")
+
+
 class TestTerminal:
     @pytest.mark.parametrize("width", [80, 120])
     @pytest.mark.parametrize("name", nights.SAMPLES)
