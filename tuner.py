@@ -560,22 +560,31 @@ def _show_night(
     judged: "Judgement", pinned: Path, *, as_json: bool, junit: Path | None, summary: Path | None
 ) -> None:
     import os
+    import uuid
 
     from analysis.nightly import text
-    from analysis.nightly.annotations import annotations
+    from analysis.nightly.annotations import annotations, fence
     from analysis.nightly.junit import junit as as_junit
 
+    on_github = os.environ.get("GITHUB_ACTIONS") == "true"
+    before, after = fence(uuid.uuid4().hex) if on_github and not as_json else ("", "")
+    _say_if(before)
     if as_json:
         typer.echo(text.as_json(judged))
     else:
         _print(*text.lines(judged))
-    if os.environ.get("GITHUB_ACTIONS") == "true":
-        for line in annotations(judged, str(pinned)):
-            _say(line, err=as_json)
+    _say_if(after)
+    for line in annotations(judged, str(pinned)) if on_github else ():
+        _say(line, err=as_json)
     if junit is not None:
         _write(junit, as_junit(judged), err=as_json)
     if summary is not None:
         _append(summary, text.summary(judged))
+
+
+def _say_if(line: str) -> None:
+    if line:
+        _say(line)
 
 
 @app.command()

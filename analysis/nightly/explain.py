@@ -12,6 +12,7 @@ from analysis.nightly.changed import (
     surroundings,
 )
 from analysis.nightly.figures import figure, name_of, sentence, shown
+from analysis.nightly.headline import speed_up
 from analysis.nightly.judgement import Judgement, State
 from analysis.nightly.likely import likely
 from analysis.nightly.moved import fell, recovered, warnings
@@ -31,7 +32,10 @@ _NO_DIFFERENCE = "The servers report other settings than before."
 
 
 def explain(history: Sequence[Night], judgement: Judgement) -> tuple[str, ...]:
-    """Sentences, most telling first. `history` may hold other pins, and tonight itself."""
+    """Sentences, most telling first, then what the night says already.
+
+    `history` may hold other pins, and tonight itself.
+    """
     parts = {
         NightVerdict.PASS: _passed,
         NightVerdict.REGRESSION: _regression,
@@ -39,7 +43,8 @@ def explain(history: Sequence[Night], judgement: Judgement) -> tuple[str, ...]:
         NightVerdict.CONFIG_DRIFT: _drift,
         NightVerdict.INVALID: _invalid,
     }
-    return tuple(filter(None, parts[judgement.verdict](history, judgement)))
+    found = [*parts[judgement.verdict](history, judgement), *judgement.night.said]
+    return tuple(dict.fromkeys(filter(None, found)))
 
 
 def since_pinned(pinned: Night, night: Night) -> list[str]:
@@ -110,7 +115,8 @@ def _changed(before: Night, now: Night, since: str) -> str:
 
 def _insufficient(history: Sequence[Night], judgement: Judgement) -> list[str]:
     night = judgement.night
-    nights = min((j.nights for j in judgement.series if j.state is State.INSUFFICIENT), default=0)
+    ratio = speed_up(judgement)
+    nights = ratio.nights if ratio is not None else 0
     alike = len(comparable(history, night))
     said = (
         f"A judgement needs {ENOUGH_NIGHTS} nights and has {nights}; until then only a large fall is told, as"
@@ -128,8 +134,10 @@ def _insufficient(history: Sequence[Night], judgement: Judgement) -> list[str]:
 
 def _drift(history: Sequence[Night], judgement: Judgement) -> list[str]:
     night = judgement.night
-    before = [n for n in earlier(history, night) if n.verdict is not NightVerdict.INVALID]
-    other = [n for n in before if dict(n.effective) != dict(night.effective)]
+    whole = [
+        n for n in earlier(history, night) if n.failure is None and n.verdict is not NightVerdict.INVALID
+    ]
+    other = [n for n in whole if dict(n.effective) != dict(night.effective)]
     if not other:
         return [_NO_DIFFERENCE, _NAME_IT]
     came = "; ".join(surroundings(other[-1], night))
@@ -143,7 +151,7 @@ def _invalid(history: Sequence[Night], judgement: Judgement) -> list[str]:
     if night.failure is not None:
         why = _fault("Not measured", night.failure)
     changed = _changed_since_good(history, night) if night.versions else ""
-    return [*why, changed]
+    return [*why, changed, *warnings(judgement)]
 
 
 def _fault(whose: str, failure: Failure) -> list[str]:

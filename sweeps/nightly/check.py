@@ -31,7 +31,7 @@ EXIT_CODES = {
     NightVerdict.PASS: 0,
     NightVerdict.REGRESSION: 3,
     NightVerdict.INSUFFICIENT: 4,
-    NightVerdict.CONFIG_DRIFT: 4,
+    NightVerdict.CONFIG_DRIFT: 5,  # what is pinned is not what runs: nobody should miss it
     NightVerdict.INVALID: 5,
 }
 
@@ -110,8 +110,8 @@ def _concluded(gate: Gate, history: Sequence[Night], judged: Judgement) -> Judge
         drifted = night.verdict is NightVerdict.INSUFFICIENT and drift([pinned], night)
         night = replace(night, verdict=NightVerdict.CONFIG_DRIFT) if drifted else night
         judged = replace(judged, night=replace(night, said=(*night.said, *since_pinned(pinned, night))))
-    said = (*explain(history, judged), *judged.night.said)
-    return replace(judged, night=replace(judged.night, said=tuple(dict.fromkeys(said)), ended_at=time.time()))
+    said = explain(history, judged)
+    return replace(judged, night=replace(judged.night, said=said, ended_at=time.time()))
 
 
 @dataclass
