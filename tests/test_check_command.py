@@ -77,9 +77,10 @@ def test_github_gets_annotations_and_no_command_from_a_log(
 def test_what_cannot_be_asked_is_explained(
     pinned_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], more: list[str], message: str
 ) -> None:
-    asked = ["check", pinned_file, "--run", tmp_path / "run"]
-    history = [] if "--history" in more else ["--history", tmp_path / "history"]
-    assert message in refused(capsys, *asked, *history, *more)
+    asked: list[str | Path] = [pinned_file, "--run", tmp_path / "run"]
+    if "--history" not in more:
+        asked += ["--history", tmp_path / "history"]
+    assert message in refused(capsys, "check", *asked, *more)
     assert not (tmp_path / "run").exists()
 
 
