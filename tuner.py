@@ -332,7 +332,7 @@ def report(
     show: Annotated[bool, typer.Option("--open", help="Open the page in a browser.")] = False,
 ) -> None:
     """Draw the report of a run, finished or not; or of two runs side by side."""
-    from sweeps.sweep import nearest
+    from sweeps.mistakes import nearest
 
     if len(runs) > 2:
         raise UsageError("one run folder, or two to set side by side")

@@ -2,16 +2,15 @@
 
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, StrictInt, field_validator, model_validator
+from pydantic import Field, StrictInt, field_validator, model_validator
 
 from launchers.containers.options import DEFAULT_ULIMITS, ContainerOptions
 from results.errors import UsageError
+from sweeps.values import Positive, Section
 
 
-class Container(BaseModel):
+class Container(Section):
     """How the containers of `launcher: docker` are made, for both arms alike."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     image: str = Field(
         default="",
@@ -40,9 +39,7 @@ class Container(BaseModel):
     )
     user: str | None = Field(default=None, description="user or user:group; the image's own by default")
     memory: str | None = Field(default=None, description="limit of memory, e.g. 64g; no swap beyond it")
-    cpus: Annotated[float, Field(gt=0)] | None = Field(
-        default=None, description="limit of CPU time, in cores"
-    )
+    cpus: Positive | None = Field(default=None, description="limit of CPU time, in cores")
     cpuset: str | None = Field(default=None, description="cores to run on, e.g. 0-15")
     privileged: bool = Field(default=False, description="give up all separation; never needed for GPUs")
     pass_env: list[str] = Field(
@@ -75,7 +72,7 @@ class Container(BaseModel):
         try:
             self.to_options()
         except UsageError as error:
-            raise ValueError(str(error).removeprefix("container.")) from None
+            raise ValueError(str(error)) from None
         return self
 
     def to_options(self) -> ContainerOptions:

@@ -22,10 +22,11 @@ from results.store import RunFolder
 from sweeps import workload as prompts_of
 from sweeps.container import Container
 from sweeps.limits import check_measurable, goodput_notes
+from sweeps.mistakes import nearest
 from sweeps.pace import Pace, parse_pace
 from sweeps.setup import Setup
 from sweeps.space import Rules, Space, build_space
-from sweeps.sweep import Sweep, Workload, nearest
+from sweeps.sweep import Sweep, Workload
 from sweeps.variables import check_fixed
 from sweeps.windows import Grid, PromptsByClass, Window
 from sweeps.workload import Prompt

@@ -11,8 +11,9 @@ from analysis.words import signed_percent
 from results.errors import UsageError
 from results.records import BASELINE, Effect, Point, Trial, TrialState, Verdict, VerdictKind
 from results.store import RunFolder
+from sweeps.mistakes import nearest
 from sweeps.outcome import SIDES_FILE, read_run, sweep_of_side
-from sweeps.sweep import Sweep, load_sweep, nearest
+from sweeps.sweep import Sweep, load_sweep
 
 
 class Why(StrEnum):

@@ -15,7 +15,8 @@ from sweeps.export.deployable import Deployable, deployable
 from sweeps.export.kubernetes import kubernetes
 from sweeps.export.result import result
 from sweeps.export.shell import command, env
-from sweeps.sweep import Sweep, nearest
+from sweeps.mistakes import nearest
+from sweeps.sweep import Sweep
 
 Noted = tuple[str, tuple[str, ...]]
 
