@@ -259,7 +259,9 @@ def _run_or_sweep(what: Path, overrides: list[str] | None, run: Path | None) -> 
     from sweeps.outcome import sweep_of_run
     from sweeps.prepare import prepare
     from sweeps.sweep import load_sweep
+    from sweeps.which_run import check_run
 
+    check_run(what, or_sweep=True)
     if what.is_dir() and (overrides or run is not None):
         raise UsageError(f"--set and --run go with a sweep file, and {what} is a run folder")
     sweep = sweep_of_run(RunFolder(what)) if what.is_dir() else load_sweep(what, overrides or ())

@@ -31,6 +31,7 @@ from sweeps.loads import found_loads
 from sweeps.session import ENDED_FILE, sessions_of
 from sweeps.study import best_of
 from sweeps.sweep import Sweep, load_sweep, parse_sweep
+from sweeps.which_run import check_run
 
 EXIT_CODES = {
     AnswerKind.WINNER: 0,
@@ -57,8 +58,7 @@ def read_run(folder: RunFolder) -> tuple[ReportInput, int]:
 
     Raises UsageError if this is no run folder.
     """
-    if not folder.sweep_file.exists():
-        raise UsageError(f"{folder.path} is no run folder: it has no sweep.yaml")
+    check_run(folder.path)
     sweep = load_sweep(folder.sweep_file)
     trials, blocks, profiles = folder.trials(), folder.blocks(), folder.profiles()
     if compared := folder.read_json(SIDES_FILE):
@@ -111,8 +111,7 @@ def _without_answer(
 
 def sweep_of_run(folder: RunFolder) -> Sweep:
     """The sweep that a run folder holds. Raises UsageError if its servers cannot be started from it."""
-    if not folder.sweep_file.exists():
-        raise UsageError(f"{folder.path} is no run folder: it has no sweep.yaml")
+    check_run(folder.path)
     if folder.read_json(SIDES_FILE):
         raise UsageError(f"{folder.path} holds a comparison: name the sweep file of one of its sides")
     sweep = load_sweep(folder.sweep_file)
