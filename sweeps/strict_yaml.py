@@ -13,6 +13,13 @@ _TAB = "found character '\\t' that cannot start any token"
 class _Loader(yaml.SafeLoader):
     """Safe; a key that stands twice is an error, and what looks like a date is text."""
 
+    def construct_scalar(self, node: yaml.ScalarNode | yaml.MappingNode) -> str:
+        text: str = super().construct_scalar(node)
+        if "\0" in text:
+            problem = "a text with a null character, which no file, variable or argument can hold"
+            raise yaml.constructor.ConstructorError(None, None, problem, node.start_mark)
+        return text
+
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         seen: set[str] = set()
         for key, _ in node.value:

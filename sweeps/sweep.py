@@ -371,17 +371,19 @@ def _hides(name: str, value: object) -> bool:
     return is_secret(name) or (isinstance(value, str) and looks_secret(value))
 
 
-def load_sweep(path: Path, overrides: Sequence[str] = ()) -> Sweep:
+def load_sweep(
+    path: Path, overrides: Sequence[str] = (), remedy: str = "`tuner init` writes a sweep file"
+) -> Sweep:
     """Read a sweep file and apply `key=value` overrides. Raises UsageError with the place and the remedy."""
     try:
         text = path.read_text(encoding="utf-8")
     except UnicodeDecodeError as error:
-        raise UsageError(f"{path} is no sweep file: it is not UTF-8 text") from error
+        raise UsageError(f"{path} is no sweep file: it is not UTF-8 text; {remedy}") from error
     except (OSError, ValueError) as error:  # the latter of a name that no file can have
         why = getattr(error, "strerror", None) or error
-        raise UsageError(f"cannot read the sweep file {path}: {why} (`tuner init` writes one)") from error
+        raise UsageError(f"cannot read the sweep file {path}: {why}; {remedy}") from error
     if read_yaml(text, str(path)) is None:
-        raise UsageError(f"{path} is empty: `tuner init` writes a sweep file, with what to choose explained")
+        raise UsageError(f"{path} is empty: {remedy}")
     return parse_sweep(text, overrides, where=str(path))
 
 

@@ -6,10 +6,19 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from results.errors import UsageError
+from results.store import RunFolder
+from sweeps.sweep import Sweep, load_sweep
 
 RUNS = Path("runs")  # where runs go by default
 SHOWN = 5
 SHOWN_LETTERS = 200
+
+
+def own_sweep(folder: RunFolder) -> Sweep:
+    """The sweep that a run folder holds. Raises UsageError if it holds none, or a damaged one."""
+    check_run(folder.path)
+    remedy = "it is the run's own copy: put it back from a backup"
+    return load_sweep(folder.sweep_file, remedy=remedy)
 
 
 def check_run(path: Path, *, or_sweep: bool = False) -> None:

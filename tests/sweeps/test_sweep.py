@@ -79,6 +79,9 @@ def test_an_empty_file_says_how_to_get_a_sweep(text: str, tmp_path: Path) -> Non
         ("seed: 0x" + "F" * 5000, "not a number of more than 18 digits"),
         ("a: " + "[" * 2000, "it is nested too deeply"),
         ("seed: !!timestamp 2026-13-45", "a value in it cannot be read"),
+        ('model: "a\\0b"', "line 1, column 8: a text with a null character"),
+        ("name: 2026-11-30\nseed: x", "seed: expected a whole number"),
+        ("launcher: docker\ncontainer: {image: a, gpus: 100000000}", "container.gpus: 100000000 is neither"),
         ("seed: &a [*a]", "seed: expected a whole number of 0 or more"),
     ],
 )
@@ -144,6 +147,12 @@ def test_no_place_is_left_out() -> None:
     assert len(PLACES) > 80
     assert ["space", "any_name", "any_name", "factor"] in PLACES
     assert ["container", "options"] in PLACES
+
+
+def test_what_looks_like_a_date_is_text() -> None:
+    asked = parse_sweep("name: 2026-11-30\nenv: {BUILD: 2026-11-30}")
+    assert (asked.name, asked.env) == ("2026-11-30", {"BUILD": "2026-11-30"})
+    assert parse_sweep(asked.to_yaml()) == asked
 
 
 def test_overrides_reach_nested_keys() -> None:
