@@ -1,5 +1,7 @@
 """The `tuner` command line: each command is build, run, print, exit code. Only this file prints."""
 
+import errno
+import math
 import signal
 import sys
 import time
@@ -40,6 +42,26 @@ app = typer.Typer(
     help="Find the speculative-decoding configuration that makes an LLM server faster than without it,"
     " and say so only when it is true.",
 )
+
+
+def _reads(
+    kind: type[float] | type[int], low: float = -math.inf, high: float = math.inf
+) -> Callable[[str], float]:
+    """How an option reads its number, so that a mistake is explained in words of our own."""
+    wanted = "a whole number" if kind is int else "a number"
+    bounds = f" from {low:g} to {high:g}" if math.isfinite(low) else ""
+
+    def read(text: str) -> float:
+        try:
+            number = kind(text)
+        except ValueError:
+            number = math.nan
+        if not low <= number <= high:
+            raise typer.BadParameter(f"expected {wanted}{bounds}, not {str(text)[:60]!r}")
+        return number
+
+    return read
+
 
 SweepFile = Annotated[Path, typer.Argument(help="The sweep file; `tuner init` writes one.")]
 Overrides = Annotated[
@@ -132,7 +154,11 @@ def sweep(
     run: Annotated[Path | None, typer.Option(help="Run folder; default runs/NAME.")] = None,
     hours: Annotated[
         float | None,
-        typer.Option(help="Wall time for all of it, kept within one Block; the same as budget.hours."),
+        typer.Option(
+            help="Wall time for all of it, kept within one Block; the same as budget.hours.",
+            parser=_reads(float),
+            metavar="<float>",
+        ),
     ] = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Show what would be done, start nothing.")
@@ -225,8 +251,12 @@ def capacity(
     pace: Annotated[
         str, typer.Option(help="closed: requests in flight; poisson: requests per second.")
     ] = "closed",
-    low: Annotated[float, typer.Option(help="Lowest load to try.")] = 1,
-    high: Annotated[float, typer.Option(help="Highest load to try.")] = 64,
+    low: Annotated[
+        float, typer.Option(help="Lowest load to try.", parser=_reads(float), metavar="<float>")
+    ] = 1,
+    high: Annotated[
+        float, typer.Option(help="Highest load to try.", parser=_reads(float), metavar="<float>")
+    ] = 64,
     limit: Annotated[
         list[str] | None,
         typer.Option(metavar="NAME=VALUE", help="In place of the sweep's limits, e.g. ttft_p95_s=0.5."),
@@ -259,7 +289,9 @@ def _run_or_sweep(what: Path, overrides: list[str] | None, run: Path | None) -> 
     from sweeps.outcome import sweep_of_run
     from sweeps.prepare import prepare
     from sweeps.sweep import load_sweep
+    from sweeps.which_run import check_run
 
+    check_run(what, or_sweep=True)
     if what.is_dir() and (overrides or run is not None):
         raise UsageError(f"--set and --run go with a sweep file, and {what} is a run folder")
     sweep = sweep_of_run(RunFolder(what)) if what.is_dir() else load_sweep(what, overrides or ())
@@ -276,7 +308,12 @@ def profile(
         str, typer.Option(help="What to trace beside the baseline, e.g. 'EAGLE3 num_steps=3 topk=1'.")
     ] = "",
     cell: Annotated[str, typer.Option(help="The Cell to trace under, or its class; default the first.")] = "",
-    seconds: Annotated[float, typer.Option(min=0.1, help="Longest time to trace.")] = 10.0,
+    seconds: Annotated[
+        float,
+        typer.Option(
+            help="Longest time to trace, 0.1 to 3600.", parser=_reads(float, 0.1, 3600), metavar="<float>"
+        ),
+    ] = 10.0,
     stacks: Annotated[
         bool, typer.Option("--stacks", help="Trace the functions of Python too: larger and slower.")
     ] = False,
@@ -332,7 +369,7 @@ def report(
     show: Annotated[bool, typer.Option("--open", help="Open the page in a browser.")] = False,
 ) -> None:
     """Draw the report of a run, finished or not; or of two runs side by side."""
-    from sweeps.sweep import nearest
+    from sweeps.mistakes import nearest
 
     if len(runs) > 2:
         raise UsageError("one run folder, or two to set side by side")
@@ -411,10 +448,16 @@ def export(
     point: Annotated[
         str | None, typer.Option(help="Another measured configuration by its label, or a side: A, B.")
     ] = None,
-    trial: Annotated[int | None, typer.Option(help="The same by the number of its trial.")] = None,
+    trial: Annotated[
+        int | None,
+        typer.Option(help="The same by the number of its trial.", parser=_reads(int), metavar="<int>"),
+    ] = None,
     host: Annotated[str | None, typer.Option(help="Address to listen on; default 127.0.0.1.")] = None,
     port: Annotated[
-        int | None, typer.Option(min=1, max=65535, help="Port; default the engine's usual one.")
+        int | None,
+        typer.Option(
+            help="Port; default the engine's usual one.", parser=_reads(int, 1, 65535), metavar="<int>"
+        ),
     ] = None,
 ) -> None:
     """Print what a run found, ready to deploy: the winner, or the baseline if nothing beats it."""
@@ -454,7 +497,12 @@ def pin(
     point: Annotated[
         str | None, typer.Option(help="Another confirmed configuration by its label; default the winner.")
     ] = None,
-    blocks: Annotated[int, typer.Option(min=2, max=20, help="Blocks to measure every night.")] = 4,
+    blocks: Annotated[
+        int,
+        typer.Option(
+            help="Blocks to measure every night, 2 to 20.", parser=_reads(int, 2, 20), metavar="<int>"
+        ),
+    ] = 4,
     force: Annotated[bool, typer.Option("--force", help="Overwrite an existing file.")] = False,
 ) -> None:
     """Pin the winner of a run beside its baseline, for `tuner check` to measure every night."""
@@ -755,6 +803,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
         _end(USAGE, str(error))
     except (LaunchFailed, MeasurementInvalid) as error:
         _end(INVALID, f"{error}\nWhat was recorded is kept; the same command goes on.")
+    except OSError as error:
+        if error.errno not in (errno.ENAMETOOLONG, errno.EACCES):
+            raise
+        _end(USAGE, f"cannot use {str(error.filename)[:200]}: {error.strerror}")
     except KeyboardInterrupt:
         _end(INTERRUPTED, "Stopped. What was recorded is kept; the same command goes on.")
 
