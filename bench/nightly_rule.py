@@ -6,14 +6,11 @@ Every history is judged by the rule itself, with several nights that could follo
 """
 
 import argparse
-from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
 
-from analysis.nightly.leak import leaks
-from analysis.nightly.rule import out, out_twice
-from tests.analysis.nightly.simulated import SEVEN, Simulated, World, expected_after, simulated, values
+from tests.analysis.nightly.simulated import SEVEN, World, leak_rate, rates, simulated
 
 WORLDS = {
     "independent nights": World(0.0),
@@ -28,31 +25,6 @@ WORLDS = {
     "one Cell: seven series": World(0.0, series=SEVEN),
     "one Cell, memory 0.5": World(0.0, series=SEVEN, memory=0.5),
 }
-
-
-def rates(world: World, nights: Simulated, loss: float = 0.0) -> tuple[float, float, float]:
-    """Shares of nights: with a rerun, with any alarm, with an alarm in the first series, which has a loss."""
-    found = []
-    for before, firsts, agains in zip(nights.before, nights.first, nights.again, strict=True):
-        expected = expected_after(world.series, before)
-        for first, again in zip(firsts, agains, strict=True):
-            figures, rerun = values(world.series, first), values(world.series, again)
-            lost = world.series[0]
-            figures[lost], rerun[lost] = figures[lost] * (1 - loss), rerun[lost] * (1 - loss)
-            alarms = out_twice(figures, rerun, expected)
-            found.append((bool(out(figures, expected)), bool(alarms), lost in alarms))
-    reruns, any_alarm, caught = np.mean(found, axis=0)
-    return float(reruns), float(any_alarm), float(caught)
-
-
-def leak_rate(world: World, checks: int, nights: int) -> float:
-    """Share of weekly checks with any leak, though nothing leaks."""
-    before = simulated(np.random.default_rng(nights), world, checks, nights, 1).before
-    return float(np.mean([bool(leaks(places_of(world.series, run))) for run in before]))
-
-
-def places_of(series: Sequence[str], run: np.typing.NDArray[np.float64]) -> dict[str, list[float]]:
-    return {s: run[:, column].tolist() for column, s in enumerate(series)}
 
 
 def main() -> None:

@@ -47,11 +47,8 @@ def test_all_at_once_is_one_after_the_other() -> None:
     assert all(found[series] == bounds(history, series) for series in found)
 
 
-def aa(count: int, **other: object) -> list[Night]:
-    return [
-        replace(n, kind=NightKind.AA, values={SPEED_UP: n.values[SPEED_UP] / 1.5})
-        for n in steady(count, **other)
-    ]
+def aa(count: int) -> list[Night]:
+    return [replace(n, kind=NightKind.AA, values={SPEED_UP: n.values[SPEED_UP] / 1.5}) for n in steady(count)]
 
 
 def test_nights_of_the_baseline_against_itself_tell_the_false_breaches() -> None:

@@ -4,10 +4,9 @@ import pytest
 from analysis.nightly.judgement import State
 from analysis.nightly.leak import is_due, leaks
 from analysis.nightly.rule import judge
-from bench.nightly_rule import leak_rate, places_of
 from results.nights import SPEED_UP, Night, NightVerdict
 from tests.analysis.nightly.nights import of, steady
-from tests.analysis.nightly.simulated import World, simulated
+from tests.analysis.nightly.simulated import World, leak_rate, places_of, simulated
 
 
 def leaking(nights: int) -> list[Night]:

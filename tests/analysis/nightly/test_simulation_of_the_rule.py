@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 
 from analysis.nightly.rule import breaches, judge
-from bench.nightly_rule import rates
 from results.nights import SPEED_UP, Night
-from tests.analysis.nightly.simulated import World, night, sequence, simulated, values
+from tests.analysis.nightly.simulated import World, night, rates, sequence, simulated, values
 
 INDEPENDENT = World(0.01)
 HALF = World(0.01, memory=0.5)

@@ -94,7 +94,7 @@ def drawn(rng: np.random.Generator, variances: Sequence[float], degrees: int) ->
 def test_variances_that_differ_as_the_model_says_are_moved_as_it_says() -> None:
     """Drawn with 6 degrees around 2: (13 s^2 + 6 * 2) / 19 with 19 degrees (Smyth 2004)."""
     rng = np.random.default_rng(2)
-    found = drawn(rng, 6 * 2.0 / rng.chisquare(6, 20_000), 13)
+    found = drawn(rng, (6 * 2.0 / rng.chisquare(6, 20_000)).tolist(), 13)
     own, moved = found[0], moderated(found)[0]
     assert moved.degrees == pytest.approx(19, rel=0.03)
     assert moved.value == pytest.approx((13 * own.value + 6 * 2.0) / 19, rel=0.03)
