@@ -1,25 +1,23 @@
 """False alarms and power of the nightly rule, simulated: the table of docs/nightly-rule.md.
 
-python -m bench.nightly_rule [--histories 400 --nights 25]
+python -m bench.nightly_rule [--histories 400 --nights 25 --checks 1000]
 
 Every history is judged by the rule itself, with several nights that could follow it.
 """
 
 import argparse
-from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
 
-from analysis.nightly.leak import leaks
-from analysis.nightly.rule import out, out_twice
-from tests.analysis.nightly.simulated import SEVEN, Simulated, World, expected_after, simulated, values
+from tests.analysis.nightly.simulated import SEVEN, World, leak_rate, rates, simulated
 
 WORLDS = {
     "independent nights": World(0.0),
     "memory 0.5": World(0.0, memory=0.5),
     "memory 0.8": World(0.0, memory=0.8),
     "memory 0.8, kinds vary together": World(0.0, memory=0.8, common=0.7),
+    "memory 0.5, rerun shares 80 %": World(0.0, memory=0.5, level=0.8),
     "independent, rerun equal to the first": World(0.0, level=1.0),
     "memory 0.5, rerun equal to the first": World(0.0, memory=0.5, level=1.0),
     "memory 0.8, rerun equal to the first": World(0.0, memory=0.8, level=1.0),
@@ -29,45 +27,18 @@ WORLDS = {
 }
 
 
-def rates(world: World, nights: Simulated, loss: float = 0.0) -> tuple[float, float, float]:
-    """Shares of nights: with a rerun, with any alarm, with an alarm in the first series, which has a loss."""
-    found = []
-    for before, firsts, agains in zip(nights.before, nights.first, nights.again, strict=True):
-        expected = expected_after(world.series, before)
-        for first, again in zip(firsts, agains, strict=True):
-            figures, rerun = values(world.series, first), values(world.series, again)
-            lost = world.series[0]
-            figures[lost], rerun[lost] = figures[lost] * (1 - loss), rerun[lost] * (1 - loss)
-            alarms = out_twice(figures, rerun, expected)
-            found.append((bool(out(figures, expected)), bool(alarms), lost in alarms))
-    reruns, any_alarm, caught = np.mean(found, axis=0)
-    return float(reruns), float(any_alarm), float(caught)
-
-
-def leak_rate(world: World, checks: int, nights: int) -> float:
-    """Share of weekly checks with any leak, though nothing leaks."""
-    before = simulated(np.random.default_rng(nights), world, checks, nights, 1).before
-    return float(np.mean([bool(leaks(_places(world.series, run))) for run in before]))
-
-
-def _places(series: Sequence[str], run: np.typing.NDArray[np.float64]) -> dict[str, list[float]]:
-    return {s: run[:, column].tolist() for column, s in enumerate(series)}
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--histories", type=int, default=400)
     parser.add_argument("--nights", type=int, default=25, help="that follow each history")
+    parser.add_argument("--checks", type=int, default=1000, help="for leaks")
     asked = parser.parse_args()
-    print(
-        "| nights | noise | history | reruns | false alarms | 5 % caught | 10 % caught | leaks at 21 |"
-        " at 56 |"
-    )
-    print("|---|---|---|---|---|---|---|---|---|")
+    columns = ("nights", "noise", "history", "reruns", "false alarms", "5 % caught", "10 % caught")
+    print(f"| {' | '.join(columns)} | leaks at 21 | at 56 |\n{'|---' * 9}|")
     for name, kind in WORLDS.items():
         for noise in (0.01, 0.03):
             world = replace(kind, noise=noise)
-            leak = [leak_rate(world, asked.histories * 3, n) for n in (21, 56)]
+            leak = [leak_rate(world, asked.checks, n) for n in (21, 56)]
             for history in (14, 30):
                 rng = np.random.default_rng(history)
                 nights = simulated(rng, world, asked.histories, history, asked.nights)

@@ -68,7 +68,7 @@ class Night:
     values: Mapping[str, float] = field(default_factory=dict)  # series -> the first measurement
     again: Mapping[str, float] = field(default_factory=dict)  # series -> the rerun after a breach
     breached: tuple[str, ...] = ()  # series below their bound in the first measurement
-    alarms: tuple[str, ...] = ()  # and in the rerun: a regression
+    alarms: tuple[str, ...] = ()  # and in the rerun, or leaking for weeks: a regression
     verdict: NightVerdict = NightVerdict.PASS
     failure: Failure | None = None  # why there are no figures, or which fault of the winner is the regression
     said: tuple[str, ...] = ()  # the explanation, in sentences

@@ -12,7 +12,7 @@ from analysis.nightly.sums import mean
 
 ALPHA = 0.01
 FEWEST_NIGHTS = 14
-MEMORY = 0.8  # of a level that lasts: half of it is gone after three nights
+MEMORY = 0.6  # of a level that lasts: half of it is gone after a night and a half
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,8 +32,7 @@ class FalseAlarms:
 
     def __str__(self) -> str:
         if self.rate is None:
-            fewest = FEWEST_OTHERS + 1
-            return f"Too few A/A nights to tell false alarms: it takes {fewest} under equal conditions."
+            return f"Too few A/A nights to tell false alarms: it takes {FEWEST_OTHERS + 1} that are alike."
         between = f"{percent(self.low)} to {percent(self.high)} with 95 % confidence"
         return (
             f"{self.breached} of {self.nights} A/A nights would have been measured again: "

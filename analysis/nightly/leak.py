@@ -15,7 +15,7 @@ MEMORY = 0.9  # longer than for one night: a level that wanders for weeks looks 
 
 
 def is_due(nights: int) -> bool:
-    """Whether a series with so many nights in its segment is checked: weekly, from the third week on.
+    """Whether a series with so many nights in its segment, tonight's too, is checked: weekly, from the third.
 
     A night in which it was an alarm does not count, so a leak is checked again every night until it
     is mended or accepted.
@@ -35,7 +35,9 @@ def leaks(references: Mapping[str, Sequence[float]]) -> tuple[str, ...]:
 
 
 def _matters(series: str, places: Sequence[float]) -> bool:
-    return mean(places[-LAST:]) < least_below(series, mean(places[:FIRST]))
+    """The week lies low enough, and tonight is nearer to it than to the first nights: it is not mended."""
+    first, last = mean(places[:FIRST]), mean(places[-LAST:])
+    return last < least_below(series, first) and places[-1] < (first + last) / 2
 
 
 def _p_values(alike: Mapping[str, Sequence[float]]) -> dict[str, float]:

@@ -50,6 +50,7 @@ def share_of_level(correlation: float, sizes: Sequence[int], memory: float) -> f
     alone, level = ([lasting(n, m) for n in sizes] for m in (0.0, memory))
     squares = [fsum(nights.squares for nights in group) for group in (alone, level)]
     products = [fsum(nights.neighbours for nights in group) for group in (alone, level)]
-    slope = products[1] - products[0] - correlation * (squares[1] - squares[0])
-    share = (correlation * squares[0] - products[0]) / slope if slope > 0 else 1.0
-    return min(max(share, 0.0), 1.0)
+    excess = correlation * squares[0] - products[0]  # over what independent nights show
+    if excess <= 0:
+        return 0.0
+    return min(1.0, excess / (products[1] - products[0] - correlation * (squares[1] - squares[0])))

@@ -5,6 +5,7 @@ accepted at a position is judged as it is, in points.
 """
 
 import math
+from functools import lru_cache
 
 from results.nights import BASELINE, LENGTH, POSITION, SPEED_UP, kind_of
 
@@ -12,6 +13,7 @@ _LEAST_LOSS = {SPEED_UP: 0.03, BASELINE: 0.05, LENGTH: 0.03, POSITION: 0.03}  # 
 WIDE_LOSS = 0.10  # the guard while there are too few nights
 
 
+@lru_cache(maxsize=4096)
 def group_of(series: str) -> str:
     """Series whose noise may be alike: those of one kind; the positions are one kind together."""
     kind = kind_of(series)

@@ -8,6 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from analysis.nightly.expectation import Expectation, expectations
+from analysis.nightly.leak import leaks
+from analysis.nightly.rule import out, out_twice
 from analysis.nightly.scale import on_scale
 from results.nights import BASELINE, LENGTH, POSITION, SPEED_UP, Night, NightKind, series_of
 
@@ -102,6 +104,31 @@ def values(series: Sequence[str], places: Figures) -> dict[str, float]:
     """Figures of one night from places around 0: factors around 1.5, shares around 0.6."""
     found = np.where([s.startswith(POSITION) for s in series], 0.6 + places, 1.5 * np.exp(places))
     return dict(zip(series, found.tolist(), strict=True))
+
+
+def rates(world: World, nights: Simulated, loss: float = 0.0) -> tuple[float, float, float]:
+    """Shares of nights: with a rerun, with any alarm, with an alarm in the first series, which has a loss."""
+    found = []
+    for before, firsts, agains in zip(nights.before, nights.first, nights.again, strict=True):
+        expected = expected_after(world.series, before)
+        for first, again in zip(firsts, agains, strict=True):
+            figures, rerun = values(world.series, first), values(world.series, again)
+            lost = world.series[0]
+            figures[lost], rerun[lost] = figures[lost] * (1 - loss), rerun[lost] * (1 - loss)
+            alarms = out_twice(figures, rerun, expected)
+            found.append((bool(out(figures, expected)), bool(alarms), lost in alarms))
+    reruns, any_alarm, caught = np.mean(found, axis=0)
+    return float(reruns), float(any_alarm), float(caught)
+
+
+def leak_rate(world: World, checks: int, nights: int) -> float:
+    """Share of weekly checks with any leak, though nothing leaks."""
+    before = simulated(np.random.default_rng(nights), world, checks, nights, 1).before
+    return float(np.mean([bool(leaks(places_of(world.series, run))) for run in before]))
+
+
+def places_of(series: Sequence[str], run: Figures) -> dict[str, list[float]]:
+    return {s: run[:, column].tolist() for column, s in enumerate(series)}
 
 
 def night(number: int, measured: dict[str, float], again: dict[str, float] | None = None) -> Night:
