@@ -45,16 +45,21 @@ def version(pin: Pin, name: str, changes: Sequence[str] = (), told: Told = silen
     Raises UsageError, before anything is started: a key that is no part of a version, an image that is not
     to be had, a knob of the winner that this version of the engine does not know.
     """
-    changed = _changed(pin, changes)
+    changed = changed_pin(pin, changes)
     try:
         plan = changed.plan(told)
     except UsageError as error:
         raise UsageError(f"{name}: {error}") from None
-    named = Pair(replace(changed.baseline, name=name), replace(changed.winner, name=name))
-    return Version(name, plan, named)
+    return Version(name, plan, named(changed, name))
 
 
-def _changed(pin: Pin, changes: Sequence[str]) -> Pin:
+def named(pin: Pin, name: str) -> Pair:
+    """The pinned Points with the name of a version, so that those of several fit into one Block."""
+    return Pair(replace(pin.baseline, name=name), replace(pin.winner, name=name))
+
+
+def changed_pin(pin: Pin, changes: Sequence[str]) -> Pin:
+    """What is pinned, with some keys changed; no engine is asked yet. Raises UsageError."""
     keys = [change.partition("=")[0].strip() for change in changes]
     for key in keys:
         first = key.partition(".")[0]
