@@ -75,7 +75,7 @@ def profile_lines(profiles: Sequence[Profile]) -> "Iterator[RenderableType]":
     yield _text(profile_headline(pair), "bold")
     yield from (_text(sentence, _CAUTION) for sentence in cautions(pair))
     for shown in profile_tables(profiles)[:2]:
-        yield from _section(f"{shown.title} ({pair.subject.cell.label})", plain_table(shown))
+        yield from _section(f"{shown.title} ({pair.subject.cell.label})", _plain(shown))
     yield _text("")
     yield _grid([(profile.arm, _text(profile_in_short(profile))) for profile in pair.shown], "bold")
 
@@ -83,14 +83,13 @@ def profile_lines(profiles: Sequence[Profile]) -> "Iterator[RenderableType]":
 def _compared(report: ReportInput) -> "Iterator[RenderableType]":
     """Who is who, what differs, and what each reaches."""
     yield _text("")
-    yield plain_table(sides.named(report))
+    yield _plain(sides.named(report))
     for shown in (sides.differences(report), sides.sides(report)):
         if shown.rows:
-            yield from _section(shown.title, plain_table(shown))
+            yield from _section(shown.title, _plain(shown))
 
 
-def plain_table(content: "Content") -> "Table":
-    """A table of a report, for the terminal."""
+def _plain(content: "Content") -> "Table":
     table = _table(content.columns[0], *content.columns[1:], figures=content.numeric)
     for row in content.rows:
         table.add_row(*(_text(entry.text) for entry in row))
