@@ -1,11 +1,7 @@
-"""The verdict for a terminal: rich renderables, printed by the command line.
-
-Colours are those of the terminal's own palette that can be read on dark and on light ground. What a
-record says is text, never markup.
-"""
+"""The verdict for a terminal: rich renderables, printed by the command line."""
 
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from analysis import crossover, map_tables, sides
@@ -21,9 +17,16 @@ from analysis.profile_findings import cautions, latest
 from analysis.profile_findings import headline as profile_headline
 from analysis.profile_findings import in_short as profile_in_short
 from analysis.profile_section import profile_tables
+from analysis.renderables import BAD as _BAD
+from analysis.renderables import CAUTION as _CAUTION
+from analysis.renderables import GOOD as _GOOD
+from analysis.renderables import grid as _grid
+from analysis.renderables import plain as _plain
+from analysis.renderables import section as _section
+from analysis.renderables import table as _table
+from analysis.renderables import text as _text
 from analysis.report_input import ReportInput
 from analysis.searched import how_compared
-from analysis.tables import Table as Content
 from analysis.words import clean, count, one_line, percent, signs, times, times_with_interval
 from results.profile import Profile
 from results.records import BASELINE, Effect, Trial, Verdict, VerdictKind
@@ -33,11 +36,8 @@ if TYPE_CHECKING:
     from rich.table import Table
     from rich.text import Text
 
-# Yellow and cyan cannot be read on white, nor blue on black.
-_GOOD, _BAD, _CAUTION = "green", "red", "magenta"
 _TONES = {Tone.FASTER: _GOOD, Tone.STAY: "", Tone.LIMITS: "", Tone.OPEN: _CAUTION}
 _KINDS = {VerdictKind.BETTER: _GOOD, VerdictKind.WORSE: _BAD, VerdictKind.SAME: ""}
-_FIGURES = ("in search", "Blocks")  # headers of columns that are numbers
 _COMMAND_WIDTH = 76  # characters of a line, so that no terminal breaks it inside an argument
 # What a shell takes as one word, its quotes included.
 _SHELL_WORD = re.compile(r"""(?:[^\s'"\\]|'[^']*'|"(?:\\.|[^"\\])*"|\\.)+""", re.DOTALL)
@@ -87,19 +87,6 @@ def _compared(report: ReportInput) -> "Iterator[RenderableType]":
     for shown in (sides.differences(report), sides.sides(report)):
         if shown.rows:
             yield from _section(shown.title, _plain(shown))
-
-
-def _plain(content: "Content") -> "Table":
-    table = _table(content.columns[0], *content.columns[1:], figures=content.numeric)
-    for row in content.rows:
-        table.add_row(*(_text(entry.text) for entry in row))
-    return table
-
-
-def _section(title: str, body: "RenderableType") -> "Iterator[RenderableType]":
-    yield _text("")
-    yield _text(title, "bold")
-    yield body
 
 
 def _head(report: ReportInput, said: Answer) -> "Iterator[RenderableType]":
@@ -258,32 +245,3 @@ def _with_values(words: Sequence[str]) -> list[str]:
         else:
             found.append(word)
     return found
-
-
-def _text(text: str, style: str = "", *, cut: bool = False) -> "Text":
-    """Folded into as many lines as it needs, or cut to one."""
-    from rich.text import Text
-
-    return Text(clean(text), style, no_wrap=cut, overflow="ellipsis" if cut else "fold")
-
-
-def _grid(rows: "Sequence[tuple[str, Text]]", style: str) -> "Table":
-    """Names, and beside each what is said of it."""
-    from rich.table import Table
-
-    grid = Table.grid(padding=(0, 2, 0, 0))
-    grid.add_column(no_wrap=True, style=style)
-    for name, text in rows:
-        grid.add_row(name, text)
-    return grid
-
-
-def _table(first: str, *columns: str, figures: Collection[str] = _FIGURES) -> "Table":
-    """No rules and dim headers; only the first column folds."""
-    from rich.table import Table
-
-    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="dim")
-    table.add_column(first, overflow="fold")
-    for name in columns:
-        table.add_column(name, justify="right" if name in figures else "left", no_wrap=True)
-    return table

@@ -100,11 +100,16 @@ def _hardware(report: ReportInput) -> str:
 def as_table(table: Table) -> str:
     if not table.rows:
         return ""
+    note = f"{as_text(table.note)}\n\n" if table.note else ""
+    return f"## {table.title}\n\n{note}{rows(table)}"
+
+
+def rows(table: Table) -> str:
+    """The table alone, without its title and note."""
     rule = "|".join(" ---: " if c in table.numeric else " --- " for c in table.columns)
     lines = [f"| {' | '.join(as_text(c) for c in table.columns)} |", f"|{rule}|"]
     lines += [f"| {' | '.join(_entry(e) for e in row)} |" for row in table.rows]
-    note = f"{as_text(table.note)}\n\n" if table.note else ""
-    return f"## {table.title}\n\n{note}" + "\n".join(lines)
+    return "\n".join(lines)
 
 
 def _entry(entry: Entry) -> str:
