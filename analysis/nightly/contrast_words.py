@@ -8,6 +8,12 @@ from analysis.nightly.contrast import WINNER, Contrast
 from results.nights import BASELINE, LENGTH, SPEED_UP
 from results.records import Effect, VerdictKind
 
+NAMES = {
+    WINNER: "with speculation",
+    BASELINE: "without speculation",
+    SPEED_UP: "gain of speculation",
+    LENGTH: "acceptance length",
+}
 CERTAIN = (VerdictKind.BETTER, VerdictKind.WORSE)
 
 

@@ -33,7 +33,6 @@ from sweeps.nightly.version import (
     reading_of,
     version,
 )
-from sweeps.now import Stage, write_stage
 from sweeps.observer import Observer
 from sweeps.outcome import CHECK_FILE
 from sweeps.run import Clock, end, opened
@@ -123,7 +122,6 @@ def run_bisection(
 
         reading = reading_of(asked.sweep)
         most = most_blocks(len(asked.values), reading)
-        write_stage(folder, Stage.CONFIRM, len(past), most)
         observer.begin(Phase.CONFIRM, len(past), most)
         blocks = Blocks(servers.good, past, observer.arm, servers.setups, again=go_on)
         found = search(

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from analysis.nightly.contrast import Contrast
-from analysis.nightly.contrast_words import by_how_much
+from analysis.nightly.contrast_words import NAMES, by_how_much
 from analysis.nightly.two_versions import Judged, State, judge
 from analysis.words import factor
 from launchers.containers.image import Told, silent
@@ -121,7 +121,7 @@ def _measure(asked: Candidate, folder: RunFolder, observer: Observer, stopped: C
 def standing(contrasts: Sequence[Contrast]) -> str:
     """Where every contrast stands, in one line; "" before the first look."""
     known = [c for c in contrasts if c.effect is not None]
-    return "; ".join(f"{c.name} {_kind(c.kind)}{by_how_much(c)}" for c in known)
+    return "; ".join(f"{NAMES[c.name]} {_kind(c.kind)}{by_how_much(c)}" for c in known)
 
 
 def _kind(kind: VerdictKind) -> str:

@@ -14,7 +14,7 @@ from analysis.nightly.bisection import Sought, Stand
 from analysis.nightly.bisection_words import sentence, versions_table
 from analysis.nightly.contrast import Pair, Reading
 from analysis.nightly.two_versions import State
-from analysis.terminal import plain_table
+from analysis.renderables import plain
 from launchers.fake import FakeEngine
 from launchers.fake_server import Fault
 from results.errors import MeasurementInvalid, UsageError
@@ -253,7 +253,7 @@ def test_the_table_says_what_became_of_each() -> None:
     assert told["H"][:3] == ["bad", "4", "-6.0 %"]
     console = Console(width=120, record=True, file=None)
     with console.capture() as shown:
-        console.print(plain_table(versions_table(found, NAMES)))
+        console.print(plain(versions_table(found, NAMES)))
     assert "Against A" in shown.get()
 
 
