@@ -16,6 +16,7 @@ from results.errors import LaunchFailed, MeasurementInvalid, UsageError
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
+    from analysis.nightly.judgement import Judgement
     from analysis.report_input import ReportInput
     from analysis.tables import Table
     from results.store import RunFolder
@@ -311,12 +312,12 @@ def _conclude(folder: "RunFolder") -> int:
     return code
 
 
-def _draw(folder: "RunFolder", report: "ReportInput") -> None:
+def _draw(folder: "RunFolder", report: "ReportInput", *, err: bool = False) -> None:
     from analysis.report import html
     from sweeps.evidence import with_evidence
 
     folder.write_text("report.html", html(with_evidence(folder, report)))
-    _say(f"Report: {folder.report_file}")
+    _say(f"Report: {folder.report_file}", err=err)
 
 
 @app.command()
@@ -432,12 +433,20 @@ def export(
         _tell(note)
 
 
-def _write(file: Path, text: str) -> None:
+def _write(file: Path, text: str, *, err: bool = False) -> None:
     try:
         file.write_text(text, encoding="utf-8")
     except OSError as error:
         raise UsageError(f"cannot write {file}: {error.strerror}") from error
-    _say(f"Wrote {file}")
+    _say(f"Wrote {file}", err=err)
+
+
+def _append(file: Path, text: str) -> None:
+    try:
+        with file.open("a", encoding="utf-8") as open_file:
+            open_file.write(text)
+    except OSError as error:
+        raise UsageError(f"cannot write {file}: {error.strerror}") from error
 
 
 @app.command()
@@ -463,9 +472,42 @@ def pin(
 
 @app.command()
 def check(
-    file: Annotated[Path, typer.Argument(metavar="PINNED", help="The pinned file; `tuner pin` writes one.")],
+    pinned: Annotated[
+        Path, typer.Argument(metavar="PINNED", help="The pinned file; `tuner pin` writes one.")
+    ],
+    history: Annotated[
+        str,
+        typer.Option(
+            metavar="DIR|URL", help="Where the nights are kept: a folder, sqlite:// or postgresql://."
+        ),
+    ] = "history",
+    machine: Annotated[
+        str, typer.Option(help="Name of this machine in the history; default a hash of its host name.")
+    ] = "",
+    run: Annotated[
+        Path | None, typer.Option(help="Run folder of this night; default runs/nightly/NAME-TIME.")
+    ] = None,
+    junit: Annotated[Path | None, typer.Option(metavar="FILE", help="Write JUnit XML.")] = None,
+    summary: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Append a summary in Markdown.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="For other programs.")] = False,
+    aa: Annotated[
+        bool, typer.Option("--aa", help="Measure the baseline against itself: how often is the gate wrong?")
+    ] = False,
+    accept: Annotated[
+        str | None,
+        typer.Option(metavar="REASON", help="Measure nothing: accept the shift that the last nights show."),
+    ] = None,
+    series: Annotated[
+        list[str] | None, typer.Option(help="With --accept: for this series alone; default what is in alarm.")
+    ] = None,
+    since: Annotated[
+        str | None, typer.Option(metavar="TIME", help="With --accept: when it began, e.g. 2026-11-30.")
+    ] = None,
     candidate_image: Annotated[
-        str | None, typer.Option(metavar="IMAGE", help="Measure this container image against the pinned one.")
+        str | None,
+        typer.Option(metavar="IMAGE", help="No night: measure this container image against the pinned one."),
     ] = None,
     candidate: Annotated[
         list[str] | None,
@@ -478,28 +520,111 @@ def check(
         str | None,
         typer.Option(
             metavar="GOOD,...,BAD",
-            help="Find the first bad one of these images, in order; or @FILE with one a line.",
+            help="No night: find the first bad one of these images, in order; or @FILE with one a line.",
         ),
     ] = None,
     bisect_key: Annotated[
         str, typer.Option(metavar="KEY", help="What the values of --bisect are, e.g. server; default images.")
     ] = "",
-    run: Annotated[
-        Path | None, typer.Option(help="Run folder; default runs/candidate-NAME or runs/bisect-NAME.")
-    ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="For other programs.")] = False,
 ) -> None:
-    """Measure what is pinned against another version, or find the version that made it slower."""
+    """Measure a pinned configuration and say whether anything got worse since the last nights.
+
+    Exits with 3 only for what fell below its bound twice in one night, with 4 while there are too few
+    nights to compare with.
+    """
+    if candidate or candidate_image or bisect is not None:
+        if accept is not None or aa or junit or summary:
+            raise UsageError(
+                "--accept, --aa, --junit and --summary are of a night, not of --candidate or --bisect"
+            )
+        code = _check_versions(pinned, candidate or (), candidate_image, bisect, bisect_key, run, as_json)
+        raise typer.Exit(code)
+    if accept is not None:
+        _accept(pinned, history, accept, series or (), since)
+        return
+    if series or since:
+        raise UsageError("--series and --since go with --accept REASON")
+    _check_night(pinned, history, machine, run, junit, summary, as_json=as_json, aa=aa)
+
+
+def _accept(pinned: Path, history: str, reason: str, series: Sequence[str], since: str | None) -> None:
+    from results.history import open_history
+    from sweeps.nightly.accept import accept, accepted_file
     from sweeps.nightly.pin import read_pin
 
-    pinned = read_pin(file)
-    if bisect is not None:
-        if candidate or candidate_image:
-            raise UsageError("--bisect names its versions itself: leave --candidate out")
-        raise typer.Exit(_check_bisect(pinned, bisect, bisect_key, run, as_json=as_json))
-    if not candidate and not candidate_image:
-        raise UsageError("name the version to check: --candidate-image, --candidate or --bisect")
-    raise typer.Exit(_check_candidate(pinned, candidate or (), candidate_image, run, as_json=as_json))
+    nights = open_history(history).nights(read_pin(pinned).name)
+    for shift in accept(pinned, nights, reason, series, since):
+        began = time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(shift.since_at))
+        _say(f"Accepted for {shift.series} since {began} on {shift.machine}: {shift.reason}")
+    _say(f"Commit {accepted_file(pinned)}: the nights since then are compared among themselves.")
+
+
+def _check_night(
+    pinned: Path,
+    history: str,
+    machine: str,
+    run: Path | None,
+    junit: Path | None,
+    summary: Path | None,
+    *,
+    as_json: bool,
+    aa: bool,
+) -> None:
+    """One night: measured, recorded, shown."""
+    from results.nights import NightKind
+    from results.store import RunFolder
+    from sweeps.nightly.check import EXIT_CODES, gate_of, run_night
+    from sweeps.outcome import read_run
+
+    gate = gate_of(pinned, history, machine, NightKind.AA if aa else NightKind.CHECK)
+    folder = RunFolder(run or Path("runs") / "nightly" / time.strftime(f"{gate.pin.name}-%Y%m%dT%H%M%S"))
+    with _stop_on_signal() as stopped, _progress(folder) as observer:
+        judged = run_night(gate, folder, observer, stopped)
+    _show_night(judged, pinned, as_json=as_json, junit=junit, summary=summary)
+    if not aa and folder.blocks():
+        _draw(folder, read_run(folder)[0], err=as_json)
+    raise typer.Exit(EXIT_CODES[judged.verdict])
+
+
+def _show_night(
+    judged: "Judgement", pinned: Path, *, as_json: bool, junit: Path | None, summary: Path | None
+) -> None:
+    import os
+
+    from analysis.nightly import text
+    from analysis.nightly.annotations import annotations
+    from analysis.nightly.junit import junit as as_junit
+
+    if as_json:
+        typer.echo(text.as_json(judged))
+    else:
+        _print(*text.lines(judged))
+    if os.environ.get("GITHUB_ACTIONS") == "true":
+        for line in annotations(judged, str(pinned)):
+            _say(line, err=as_json)
+    if junit is not None:
+        _write(junit, as_junit(judged), err=as_json)
+    if summary is not None:
+        _append(summary, text.summary(judged))
+
+
+def _check_versions(
+    file: Path,
+    changes: Sequence[str],
+    image: str | None,
+    versions: str | None,
+    key: str,
+    run: Path | None,
+    as_json: bool,
+) -> int:
+    """What is pinned on other versions, at once; the exit code."""
+    from sweeps.nightly.pin import read_pin
+
+    if versions is None:
+        return _check_candidate(read_pin(file), changes, image, run, as_json=as_json)
+    if changes or image:
+        raise UsageError("--bisect names its versions itself: leave --candidate out")
+    return _check_bisect(read_pin(file), versions, key, run, as_json=as_json)
 
 
 def _check_candidate(

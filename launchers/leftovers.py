@@ -16,7 +16,7 @@ from typing import Any
 
 import psutil
 
-from results.store import append_line
+from results.lines import append_line
 
 START_TIME_TOLERANCE_S = 2.0  # the system derives start times from a clock that may be adjusted
 GRACE_S = 5.0  # between SIGTERM and SIGKILL

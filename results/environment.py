@@ -76,7 +76,7 @@ def fingerprint(
     """This machine now. `tuner` and `engine` are their versions; `gpus` is what the driver shows."""
     gpus = gpus or Gpus()
     return Environment(
-        host=short_hash(socket.gethostname()),
+        host=host_hash(),
         system=_system(),
         kernel=platform.release(),
         machine=platform.machine(),
@@ -93,6 +93,11 @@ def fingerprint(
         packages=_versions(packages),
         taken_at=time.time(),
     )
+
+
+def host_hash() -> str:
+    """Names this machine without telling its host name."""
+    return short_hash(socket.gethostname())
 
 
 def short_hash(value: object) -> str:

@@ -3,22 +3,19 @@
 `trials.jsonl` and `blocks.jsonl` are the truth; everything else can be made again from them.
 """
 
-import errno
 import fcntl
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO, TypeVar
+from typing import Any
 
 import msgspec
 
 from results.errors import UsageError
+from results.lines import append_line, explained, read_lines, replace
 from results.profile import Profile
-from results.records import SCHEMA, Block, GpuSample, Request, Trial
-
-T = TypeVar("T", Trial, Block, Profile)
+from results.records import Block, GpuSample, Request, Trial
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,14 +46,14 @@ class RunFolder:
 
     def create(self) -> None:
         """Make the folders; keeps what is there."""
-        with _explained(self.path):
+        with explained(self.path):
             for folder in (self.path, self.logs, self.path / "requests"):
                 folder.mkdir(parents=True, exist_ok=True)
 
     @contextmanager
     def locked(self) -> Iterator[None]:
         """Only one tool drives a run at a time; the lock ends with the process."""
-        with _explained(self.path):
+        with explained(self.path):
             lock = (self.path / "lock").open("w")
         with lock:
             try:
@@ -68,13 +65,13 @@ class RunFolder:
             yield
 
     def trials(self) -> list[Trial]:
-        return _read(self.path / "trials.jsonl", Trial)
+        return read_lines(self.path / "trials.jsonl", Trial)
 
     def blocks(self) -> list[Block]:
-        return _read(self.path / "blocks.jsonl", Block)
+        return read_lines(self.path / "blocks.jsonl", Block)
 
     def profiles(self) -> list[Profile]:
-        return _read(self.path / "profiles.jsonl", Profile)
+        return read_lines(self.path / "profiles.jsonl", Profile)
 
     def add_profile(self, profile: Profile) -> None:
         append_line(self.path / "profiles.jsonl", msgspec.json.encode(profile))
@@ -87,8 +84,8 @@ class RunFolder:
 
     def write_text(self, name: str, text: str) -> None:
         """Write a whole file; a kill leaves the old or the new one, never half."""
-        with _explained(self.path):
-            _replace(self.path / name, text.encode())
+        with explained(self.path):
+            replace(self.path / name, text.encode())
 
     def write_json(self, name: str, value: object) -> None:
         self.write_text(name, msgspec.json.format(msgspec.json.encode(value), indent=1).decode() + "\n")
@@ -113,10 +110,10 @@ class RunFolder:
         rows = msgspec.to_builtins(list(requests))
         for row in rows:  # a struct column would take the union of all keys
             row["engine_stats"] = msgspec.json.encode(row["engine_stats"]).decode()
-        with _explained(self.path):
+        with explained(self.path):
             sink = pa.BufferOutputStream()
             pq.write_table(pa.Table.from_pylist(rows, schema=_request_schema()), sink)
-            _replace(self.path / "requests" / f"{name}.parquet", sink.getvalue().to_pybytes())
+            replace(self.path / "requests" / f"{name}.parquet", sink.getvalue().to_pybytes())
 
     def read_requests(self, name: str) -> list[Request]:
         """What `write_requests` wrote; empty if that file is not there."""
@@ -137,12 +134,12 @@ class RunFolder:
 
         if not samples:
             return
-        with _explained(self.path):
+        with explained(self.path):
             (self.path / "telemetry").mkdir(exist_ok=True)
             sink = pa.BufferOutputStream()
             rows = msgspec.to_builtins(list(samples))
             pq.write_table(pa.Table.from_pylist(rows, schema=_telemetry_schema()), sink)
-            _replace(self.path / "telemetry" / f"{name}.parquet", sink.getvalue().to_pybytes())
+            replace(self.path / "telemetry" / f"{name}.parquet", sink.getvalue().to_pybytes())
 
     def read_telemetry(self, name: str) -> list[GpuSample]:
         """What `write_telemetry` wrote; empty if that file is not there."""
@@ -197,86 +194,3 @@ def _request_schema() -> Any:
             ("engine_stats", word),
         ]
     )
-
-
-def append_line(path: Path, line: bytes) -> None:
-    """Append one line and make it durable. If the disk is full, nothing of it stays.
-
-    The one writer also cuts off a torn line that a kill left at the end; readers only pass it over.
-    """
-    with _explained(path.parent), path.open("a+b") as file:
-        end = _end_of_whole_lines(file)
-        file.truncate(end)
-        try:
-            file.write(line + b"\n")
-            file.flush()
-            os.fsync(file.fileno())
-        except OSError:
-            os.ftruncate(file.fileno(), end)
-            raise
-
-
-def _end_of_whole_lines(file: BinaryIO) -> int:
-    size = file.seek(0, os.SEEK_END)
-    if size == 0:
-        return 0
-    file.seek(size - 1)
-    if file.read(1) == b"\n":
-        return size
-    file.seek(0)
-    return file.read().rfind(b"\n") + 1
-
-
-def _read(path: Path, kind: type[T]) -> list[T]:
-    """All whole lines. A torn last line (a kill while writing) is passed over; it was never promised."""
-    if not path.exists():
-        return []
-    with _explained(path.parent):
-        content = path.read_bytes()
-    whole = content[: content.rfind(b"\n") + 1]
-    return [_decode(path, number, line, kind) for number, line in enumerate(whole.splitlines(), 1)]
-
-
-def _decode(path: Path, number: int, line: bytes, kind: type[T]) -> T:
-    try:
-        record = msgspec.json.decode(line, type=kind)
-    except msgspec.DecodeError as error:
-        raise UsageError(
-            f"{path}, line {number} is damaged ({error}): restore the file, or remove that line"
-            " to give that record up"
-        ) from error
-    if record.schema > SCHEMA:
-        raise UsageError(f"{path} was written by a newer tuner (schema {record.schema}): update this one")
-    return record
-
-
-def _replace(path: Path, content: bytes) -> None:
-    draft = path.with_name(path.name + ".part")
-    try:
-        with draft.open("wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        draft.replace(path)
-    except OSError:
-        draft.unlink(missing_ok=True)
-        raise
-
-
-@contextmanager
-def _explained(folder: Path) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            raise UsageError(
-                f"no space left for {folder}: what was recorded is kept;"
-                " make room and run the same command again"
-            ) from error
-        if isinstance(error, PermissionError) or error.errno == errno.EROFS:
-            raise UsageError(f"no permission to write in {folder}: name another folder with --run") from error
-        if isinstance(error, NotADirectoryError | FileExistsError):
-            raise UsageError(
-                f"{folder}, or a part of that path, is a file: name another folder with --run"
-            ) from error
-        raise UsageError(f"cannot use the folder {folder}: {error.strerror or error}") from error

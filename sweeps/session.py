@@ -1,7 +1,6 @@
 """The starts of a run: when each began and ended and how, and whether the last one is at work now."""
 
 import os
-import socket
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -11,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from launchers.leftovers import boot, created_at, is_alive
-from results.environment import short_hash
+from results.environment import host_hash
 from results.errors import LaunchFailed, MeasurementInvalid, UsageError
 from results.store import RunFolder
 from sweeps.calibrate import calibrate
@@ -131,7 +130,7 @@ def _identity() -> dict[str, object]:
     return {
         "pid": os.getpid(),
         "created_at": created_at(os.getpid()),
-        "host": short_hash(socket.gethostname()),
+        "host": host_hash(),
         "boot": boot(),
         "pid_space": str(space.stat().st_ino) if space.exists() else "",
     }

@@ -87,7 +87,7 @@ def test_a_list_is_searched(capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ("", "name the version to check"),
+        ("--candidate env.A=1 --aa", "are of a night"),
         ("--candidate-image engine:2", "needs `launcher: docker`"),
         ("--candidate workload.classes=[chat]", "it is no part of a version"),
         ("--bisect a,b --candidate env.A=1", "leave --candidate out"),

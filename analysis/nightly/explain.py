@@ -1,0 +1,140 @@
+"""A night explains itself: what moved, what changed since the last good night, and what that points to."""
+
+from collections.abc import Sequence
+
+from analysis.nightly.changed import (
+    changes,
+    comparable,
+    earlier,
+    last_good,
+    segment_began,
+    settings,
+    surroundings,
+)
+from analysis.nightly.figures import sentence, shown
+from analysis.nightly.judgement import Judgement, State
+from analysis.nightly.likely import likely
+from analysis.nightly.moved import fell, recovered, warnings
+from analysis.nightly.usual import told
+from analysis.words import REASONS, REMEDIES, moment
+from results.nights import Night, NightKind, NightVerdict
+from results.records import Failure
+
+ENOUGH_NIGHTS = 14
+MOST_CHANGES = 8
+_FALSE_ALARM = (
+    "Both servers were the same baseline, so this alarm is false and counts in the gate's own rate of them."
+)
+_NAME_IT = "To keep the old value, name it in the sweep's args; to keep the new one, pin again."
+_NO_DIFFERENCE = "The settings that the servers report differ from those of the nights before."
+
+
+def explain(history: Sequence[Night], judgement: Judgement) -> tuple[str, ...]:
+    """Sentences, most telling first. `history` may hold other pins, and tonight itself."""
+    parts = {
+        NightVerdict.PASS: _passed,
+        NightVerdict.REGRESSION: _regression,
+        NightVerdict.INSUFFICIENT: _insufficient,
+        NightVerdict.CONFIG_DRIFT: _drift,
+        NightVerdict.INVALID: _invalid,
+    }
+    return tuple(filter(None, parts[judgement.verdict](history, judgement)))
+
+
+def _passed(history: Sequence[Night], judgement: Judgement) -> list[str]:
+    night = judgement.night
+    changed = _changed_since_good(history, night)
+    return [*warnings(judgement), *recovered(judgement), changed, *told(history, night)]
+
+
+def _regression(history: Sequence[Night], judgement: Judgement) -> list[str]:
+    night = judgement.night
+    if night.kind is NightKind.AA:
+        return [_FALSE_ALARM, *fell(judgement)]
+    fault = _fault("The pinned configuration is at fault", night.failure) if night.failure else []
+    return [
+        *fault,
+        likely(history, judgement),
+        _what_changed(history, judgement),
+        *fell(judgement),
+        *told(history, night),
+        *recovered(judgement),
+        *warnings(judgement),
+    ]
+
+
+def _what_changed(history: Sequence[Night], judgement: Judgement) -> str:
+    """Since the last good night; of what was lost slowly since the first night of the segment."""
+    night = judgement.night
+    states = {j.state for j in judgement.series}
+    slowly = State.LEAK in states and State.REGRESSION not in states
+    first = comparable(history, night)[:1] if slowly else []
+    good = first[0] if first else last_good(history, night)
+    if good is None:
+        return "There is no earlier night of this pin on this machine to compare with."
+    name = "the first night like it" if first else _named(good)
+    same = "software, machine and settings are the same"
+    since = f"since {name} ({moment(good.began_at)})"
+    return _changed(good, night, since) or f"Nothing that is recorded changed {since}: {same}."
+
+
+def _named(night: Night) -> str:
+    return f"the last {'good' if night.verdict is NightVerdict.PASS else 'measured'} night"
+
+
+def _changed_since_good(history: Sequence[Night], night: Night) -> str:
+    good = last_good(history, night)
+    return _changed(good, night, f"since {_named(good)} ({moment(good.began_at)})") if good else ""
+
+
+def _changed(before: Night, now: Night, since: str) -> str:
+    """What changed, in one sentence; "" if nothing did."""
+    found = changes(before, now)
+    more = [f"and {len(found) - MOST_CHANGES} more"] if len(found) > MOST_CHANGES else []
+    listed = "; ".join([*found[:MOST_CHANGES], *more])
+    return f"Changed {since}: {listed}." if found else ""
+
+
+def _insufficient(history: Sequence[Night], judgement: Judgement) -> list[str]:
+    night = judgement.night
+    nights = min((j.nights for j in judgement.series if j.state is State.INSUFFICIENT), default=0)
+    alike = len(comparable(history, night))
+    said = (
+        f"There are {nights} of the {ENOUGH_NIGHTS} nights that a judgement needs; until then only a large "
+        "fall is told, as a warning."
+    )
+    accepted = f"There are {alike} nights like this one; those before an accepted shift do not count."
+    return [
+        *warnings(judgement),
+        said,
+        accepted if alike >= ENOUGH_NIGHTS > nights else segment_began(history, night),
+        *recovered(judgement),
+        *told(history, night),
+    ]
+
+
+def _drift(history: Sequence[Night], judgement: Judgement) -> list[str]:
+    night = judgement.night
+    before = [n for n in earlier(history, night) if n.verdict is not NightVerdict.INVALID]
+    other = [n for n in before if dict(n.effective) != dict(night.effective)]
+    if not other:
+        return [_NO_DIFFERENCE, _NAME_IT]
+    came = "; ".join(surroundings(other[-1], night))
+    with_it = f"It came with: {came}." if came else "Nothing else that is recorded changed with it."
+    return [*(sentence(said) for said in settings(other[-1], night)), with_it, _NAME_IT]
+
+
+def _invalid(history: Sequence[Night], judgement: Judgement) -> list[str]:
+    night = judgement.night
+    why = ["Not measured, and no reason was recorded."]
+    if night.failure is not None:
+        why = _fault("Not measured", night.failure)
+    changed = _changed_since_good(history, night) if night.versions else ""
+    return [*why, changed]
+
+
+def _fault(whose: str, failure: Failure) -> list[str]:
+    """The reason in words, the line that shows it, and what to do."""
+    said = f"{whose}: {REASONS[failure.reason]} ({failure.reason})."
+    evidence = shown(failure.evidence)
+    return [said, f'It shows in: "{evidence}".' if evidence else "", REMEDIES[failure.reason]]

@@ -1,0 +1,183 @@
+"""One night of the gate: measure what is pinned, judge it by the history, measure again after a breach."""
+
+import time
+import uuid
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+
+from analysis.nightly.explain import explain
+from analysis.nightly.judgement import Judgement
+from analysis.nightly.rule import breaches, judge
+from analysis.nightly.series import series, settings
+from results.environment import host_hash
+from results.errors import MeasurementInvalid
+from results.history import History, open_history
+from results.nights import SPEED_UP, Accepted, Night, NightKind, NightVerdict, kind_of
+from results.records import Block, Failure, Phase, Point
+from results.store import RunFolder
+from sweeps.block import Blocks
+from sweeps.nightly.accept import read_accepted
+from sweeps.nightly.fingerprint import segment_of, versions_of
+from sweeps.nightly.pin import Pin, read_pin
+from sweeps.now import Stage, write_stage
+from sweeps.observer import Observer
+from sweeps.prepare import Plan
+from sweeps.run import opened
+
+NO_ACCIDENT = 2  # Blocks in which the winner has no figure, and there is no need for a third
+EXIT_CODES = {
+    NightVerdict.PASS: 0,
+    NightVerdict.REGRESSION: 3,
+    NightVerdict.INSUFFICIENT: 4,
+    NightVerdict.CONFIG_DRIFT: 4,
+    NightVerdict.INVALID: 5,
+}
+
+
+@dataclass(frozen=True)
+class Gate:
+    """What a night is measured with, and what it is judged by."""
+
+    pin: Pin
+    plan: Plan
+    history: History
+    machine: str
+    accepted: Sequence[Accepted] = ()
+    kind: NightKind = NightKind.CHECK
+
+    @property
+    def candidate(self) -> Point:
+        """The pinned winner; for A/A the baseline under another name."""
+        return self.pin.winner if self.kind is NightKind.CHECK else replace(self.pin.baseline, name="again")
+
+    def earlier(self) -> Sequence[Night]:
+        """The nights before this one; before a machine's first, what was confirmed when it was pinned."""
+        nights = self.history.nights(self.pin.name)
+        if any(night.machine == self.machine and night.kind is self.kind for night in nights):
+            return nights
+        return [*nights, self._pinned()]
+
+    def _pinned(self) -> Night:
+        pin = self.pin
+        return replace(
+            self.tonight(),
+            id="pinned",
+            began_at=0.0,
+            ended_at=0.0,
+            segment=pin.segment,
+            versions=pin.versions,
+            effective=pin.effective,
+            values=pin.expected if self.kind is NightKind.CHECK else {},
+        )
+
+    def tonight(self) -> Night:
+        """Tonight before anything was measured."""
+        pin, environment, now_at = self.pin, self.plan.environment(), time.time()
+        return Night(
+            id=uuid.uuid4().hex,
+            pin=pin.name,
+            kind=self.kind,
+            machine=self.machine,
+            began_at=now_at,
+            ended_at=now_at,
+            segment=segment_of(environment, pin.sweep, pin.baseline, pin.winner),
+            versions=versions_of(environment),
+            effective={},
+        )
+
+
+def gate_of(pinned: Path, history: str, machine: str, kind: NightKind) -> Gate:
+    """Read and check all that a night needs. Raises UsageError, before anything is started."""
+    pin = read_pin(pinned)
+    plan = pin.plan()
+    nights = open_history(history)
+    return Gate(pin, plan, nights, machine or host_hash(), read_accepted(pinned), kind)
+
+
+def run_night(gate: Gate, folder: RunFolder, observer: Observer, stopped: Callable[[], bool]) -> Judgement:
+    """Measure, judge and record one night.
+
+    What cannot be measured is a night too, with its failure. Stopped on the way, nothing is recorded:
+    KeyboardInterrupt.
+    """
+    earlier = gate.earlier()
+    with opened(folder, gate.plan, observer):
+        if gate.kind is NightKind.CHECK:  # then the folder has a report as any run has
+            folder.write_json("finalists.json", {"points": [asdict(gate.candidate)]})
+        arms = _Arms(gate, folder, observer, stopped)
+        night = arms.measured(gate.tonight())
+        if night.failure is None and breaches(earlier, night, gate.accepted):
+            observer.note("Something lies below its bound: measured again at once.")
+            night = arms.measured_again(night)
+        judged = judge(earlier, night, gate.accepted)
+        said = tuple(dict.fromkeys((*explain(earlier, judged), *judged.night.said)))
+        night = replace(judged.night, said=said, ended_at=time.time())
+        gate.history.add(night)
+    return replace(judged, night=night)
+
+
+@dataclass
+class _Arms:
+    """The two arms of a night, measured in Blocks."""
+
+    gate: Gate
+    folder: RunFolder
+    observer: Observer
+    stopped: Callable[[], bool]
+    past: list[Block] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.past = self.folder.blocks()
+        setup = self.gate.plan.setup(self.folder)
+        self._run_block = Blocks(setup, self.past, self.observer.arm, again=lambda: not self.stopped())
+
+    def measured(self, night: Night) -> Night:
+        """The night with its figures, or with what went wrong."""
+        pin, candidate = self.gate.pin, self.gate.candidate
+        usable, failure = self._blocks()
+        return replace(
+            night,
+            blocks=len(usable),
+            values=self._values(usable),
+            effective=settings(usable, {"baseline": pin.baseline, "winner": candidate}),
+            failure=failure,
+        )
+
+    def measured_again(self, night: Night) -> Night:
+        """The night with the figures of a second measurement."""
+        usable, failure = self._blocks()
+        if failure is not None:
+            failure = Failure(failure.reason, f"measured again after a breach: {failure.evidence}")
+        return replace(night, again=self._values(usable), failure=failure)
+
+    def _values(self, usable: Sequence[Block]) -> dict[str, float]:
+        gate, sweep = self.gate, self.gate.pin.sweep
+        weights = sweep.weights.to_record()
+        found = series(usable, gate.pin.baseline, gate.candidate, sweep.objective, weights)
+        if gate.kind is NightKind.AA:
+            return {name: value for name, value in found.items() if kind_of(name) == SPEED_UP}
+        return found
+
+    def _blocks(self) -> tuple[list[Block], Failure | None]:
+        """As many usable Blocks as are pinned, or why there are not."""
+        candidate, asked = self.gate.candidate, self.gate.pin.blocks
+        usable: list[Block] = []
+        failures: list[Failure] = []
+        write_stage(self.folder, Stage.CONFIRM, 0, asked)
+        self.observer.begin(Phase.CONFIRM, 0, asked)
+        while len(usable) < asked and len(failures) < NO_ACCIDENT:
+            try:
+                block = self._run_block([candidate], Phase.CONFIRM, self.gate.pin.baseline)
+            except MeasurementInvalid as error:
+                return usable, Failure(error.reason, error.evidence)
+            if self.stopped():
+                raise KeyboardInterrupt
+            run = block.arm(candidate)
+            if block.invalid is None and run is not None:
+                if run.failure is None:
+                    usable.append(block)
+                else:
+                    failures.append(run.failure)
+            self.observer.look(len(usable), ())
+        return usable, failures[-1] if len(failures) == NO_ACCIDENT else None
