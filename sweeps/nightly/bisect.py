@@ -109,7 +109,7 @@ def run_bisection(
     with opened(folder, asked, observer):
         past = folder.blocks()  # which grows
         clock = Clock(asked.sweep, past, spent_s(sessions_of(folder), time.time()))
-        servers = _Servers(asked, folder, observer, told)
+        servers = _Servers(asked, folder, past, observer, told)
 
         def go_on() -> bool:
             return not stopped() and clock.may_confirm()
@@ -135,21 +135,39 @@ def run_bisection(
 class _Servers:
     """What starts each version; one between the ends is prepared when it is probed."""
 
-    def __init__(self, asked: Bisection, folder: RunFolder, observer: Observer, told: Told) -> None:
-        self._asked, self._folder, self._observer, self._told = asked, folder, observer, told
+    def __init__(
+        self, asked: Bisection, folder: RunFolder, past: Sequence[Block], observer: Observer, told: Told
+    ) -> None:
+        self._asked, self._folder, self._past = asked, folder, past
+        self._observer, self._told = observer, told
         self.setups: dict[str, Setup] = {}  # by the key of a Point
         self.good = self._add(asked.good)
         self._add(asked.bad)
 
     def prepare(self, number: int) -> str:
-        """Why a version cannot be probed; "" = it can."""
-        if self._asked.pairs[number].winner.key not in self.setups:
-            try:
-                self._add(self._asked.version(number, self._told))
-            except UsageError as error:
-                self._observer.note(f"skipped: {error}")
-                return str(error)
+        """Why a version cannot be probed; "" = it can.
+
+        Raises UsageError if it is another one by now than an earlier start measured.
+        """
+        if self._asked.pairs[number].winner.key in self.setups:
+            return ""
+        try:
+            probe = self._asked.version(number, self._told)
+        except UsageError as error:
+            self._observer.note(f"skipped: {error}")
+            return str(error)
+        self._refuse_another_image(probe)
+        self._add(probe)
         return ""
+
+    def _refuse_another_image(self, probe: Version) -> None:
+        winner = probe.pair.winner
+        before = {run.image for block in self._past if (run := block.arm(winner)) is not None}
+        if before - {probe.plan.places(winner.image).identity}:
+            raise UsageError(
+                f"{probe.name} is another image now than {self._folder.path} holds records of:"
+                " name another folder with --run"
+            )
 
     def _add(self, added: Version) -> Setup:
         setup = added.plan.setup(self._folder)

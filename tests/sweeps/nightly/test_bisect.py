@@ -329,6 +329,15 @@ def test_a_version_whose_settings_are_refused_is_skipped(
     assert "skipped: v2: no such image" in recorder.notes
 
 
+def test_an_image_that_changed_since_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = asked([engine(), engine(), engine(winner=0.4), engine(winner=0.4)], monkeypatch)
+    _, folder, _ = run(found, tmp_path, stop_after=5)
+    file = folder.path / "blocks.jsonl"
+    file.write_text(file.read_text().replace('"image":""', '"image":"sha256:1"'))
+    with pytest.raises(UsageError, match="is another image now"):
+        run(found, tmp_path)
+
+
 def test_a_good_one_that_fails_ends_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     dead = engine(fault=lambda point: Fault.REFUSES_TO_START)
     found = asked([dead, engine(), engine(), engine()], monkeypatch)
