@@ -112,7 +112,8 @@ def _measure(asked: Candidate, folder: RunFolder, observer: Observer, stopped: C
         judged = judge(past, old, new, reading)
         _write(folder, asked, judged)
         observer.look(judged.blocks, ())
-        observer.note(standing(judged.contrasts))
+        if said := standing(judged.contrasts):
+            observer.note(said)
     if not stopped():
         end(folder, 0, clock)
     return judged
