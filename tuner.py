@@ -20,7 +20,9 @@ if TYPE_CHECKING:
 
     from analysis.nightly.judgement import Judgement
     from analysis.report_input import ReportInput
+    from analysis.tables import Table
     from results.store import RunFolder
+    from sweeps.nightly.pin import Pin
     from sweeps.observer import Observer
     from sweeps.prepare import Plan
     from sweeps.run import Afterwards
@@ -580,12 +582,40 @@ def check(
     since: Annotated[
         str | None, typer.Option(metavar="TIME", help="With --accept: when it began, e.g. 2026-11-30.")
     ] = None,
+    candidate_image: Annotated[
+        str | None,
+        typer.Option(metavar="IMAGE", help="No night: measure this container image against the pinned one."),
+    ] = None,
+    candidate: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="KEY=VALUE",
+            help="The same with a key of the pinned sweep changed, e.g. server=~/venvs/new/bin/python.",
+        ),
+    ] = None,
+    bisect: Annotated[
+        str | None,
+        typer.Option(
+            metavar="GOOD,...,BAD",
+            help="No night: find the first bad one of these images, in order; or @FILE with one a line.",
+        ),
+    ] = None,
+    bisect_key: Annotated[
+        str, typer.Option(metavar="KEY", help="What the values of --bisect are, e.g. server; default images.")
+    ] = "",
 ) -> None:
     """Measure a pinned configuration and say whether anything got worse since the last nights.
 
     Exits with 3 only for what fell below its bound twice in one night, with 4 while there are too few
     nights to compare with.
     """
+    if candidate or candidate_image or bisect is not None:
+        if accept is not None or aa or junit or summary:
+            raise UsageError(
+                "--accept, --aa, --junit and --summary are of a night, not of --candidate or --bisect"
+            )
+        code = _check_versions(pinned, candidate or (), candidate_image, bisect, bisect_key, run, as_json)
+        raise typer.Exit(code)
     if accept is not None:
         _accept(pinned, history, accept, series or (), since)
         return
@@ -662,6 +692,78 @@ def _show_night(
 def _say_if(line: str) -> None:
     if line:
         _say(line)
+
+
+def _check_versions(
+    file: Path,
+    changes: Sequence[str],
+    image: str | None,
+    versions: str | None,
+    key: str,
+    run: Path | None,
+    as_json: bool,
+) -> int:
+    """What is pinned on other versions, at once; the exit code."""
+    from sweeps.nightly.pin import read_pin
+
+    if versions is None:
+        return _check_candidate(read_pin(file), changes, image, run, as_json=as_json)
+    if changes or image:
+        raise UsageError("--bisect names its versions itself: leave --candidate out")
+    return _check_bisect(read_pin(file), versions, key, run, as_json=as_json)
+
+
+def _check_candidate(
+    pinned: "Pin", changes: Sequence[str], image: str | None, run: Path | None, *, as_json: bool
+) -> int:
+    """Two versions in the same Blocks; the exit code says what became of the new one."""
+    from analysis.nightly.contrast_table import contrast_table
+    from results.store import RunFolder
+    from sweeps.forecast import comparison_time
+    from sweeps.nightly.candidate import EXIT_CODES, candidate, run_candidate
+    from sweeps.nightly.version import image_change
+
+    named = [image_change(pinned, image)] if image else []
+    asked = candidate(pinned, [*named, *changes], _tell)
+    folder = RunFolder(run or Path("runs") / asked.name)
+    if not folder.blocks():
+        _tell(comparison_time([asked.old.plan] * 2 + [asked.new.plan] * 2))
+    with _stop_on_signal() as stopped, _progress(folder) as observer:
+        judged = run_candidate(asked, folder, observer, stopped)
+    _show_check(folder, contrast_table(judged.contrasts), judged.sentence, judged.notes, as_json=as_json)
+    return INTERRUPTED if stopped() else EXIT_CODES[judged.state]
+
+
+def _check_bisect(pinned: "Pin", versions: str, key: str, run: Path | None, *, as_json: bool) -> int:
+    """The first bad version of a list; 3 if there is one."""
+    from analysis.nightly.bisection_words import versions_table
+    from results.store import RunFolder
+    from sweeps.nightly.bisect import bisection, listed, run_bisection
+    from sweeps.nightly.candidate import EXIT_CODES
+    from sweeps.outcome import CHECK_FILE
+
+    asked = bisection(pinned, listed(versions), key, _tell)
+    folder = RunFolder(run or Path("runs") / asked.name)
+    with _stop_on_signal() as stopped, _progress(folder) as observer:
+        found = run_bisection(asked, folder, observer, stopped, _tell)
+    told = folder.read_json(CHECK_FILE)["sentence"]
+    _show_check(folder, versions_table(found, asked.values), told, (), as_json=as_json)
+    return INTERRUPTED if stopped() else EXIT_CODES[found.state]
+
+
+def _show_check(
+    folder: "RunFolder", table: "Table", sentence: str, notes: Sequence[str], *, as_json: bool
+) -> None:
+    from analysis.renderables import plain, section, text
+    from sweeps.outcome import CHECK_FILE
+
+    if as_json:
+        typer.echo((folder.path / CHECK_FILE).read_text(encoding="utf-8"), nl=False)
+        return
+    _print(text(sentence, "bold"), *section(table.title, plain(table)))
+    for note in notes:
+        _say(f"Note: {note}")
+    _say(f"Records: {folder.path}")
 
 
 @app.command()

@@ -48,6 +48,7 @@ VERDICT_CODES = {
     VerdictKind.INVALID: 5,
 }
 SIDES_FILE = "compare.json"  # only in the folder of a comparison
+CHECK_FILE = "check.json"  # only where `tuner check` measured several versions; it says what came of it
 RANDOM_TOKENS = (
     "RANDOM TOKENS: the prompts were random words; acceptance and speed-up on real text will differ."
 )
@@ -62,6 +63,10 @@ def read_run(folder: RunFolder) -> tuple[ReportInput, int]:
     trials, blocks, profiles = folder.trials(), folder.blocks(), folder.profiles()
     if compared := folder.read_json(SIDES_FILE):
         return _read_comparison(folder, sweep, blocks, compared)
+    if checked := folder.read_json(CHECK_FILE):
+        base = _without_answer(folder, sweep, blocks)
+        said = replace(base, name=checked["name"], headline=checked["sentence"], finished=checked["finished"])
+        return said, checked["exit_code"]
     points = finalists_of(folder, trials, sweep)
     confirmed = [b for b in blocks if b.phase is Phase.CONFIRM and b.invalid is None]
     confirmed = confirmation(confirmed, confirmed[-1].compared_with) if confirmed else []

@@ -61,7 +61,7 @@ class Side:
         told |= {name: str(value) for name, value in self.point.knobs.items()}
         if self.is_attached:
             return {**told, "launcher": "attach", "url": sweep.url, "model": str(self.plan.served.model)}
-        return {**told, **_flat({k: v for k, v in sweep.public().items() if k not in NO_SETTING})}
+        return {**told, **flat({k: v for k, v in sweep.public().items() if k not in NO_SETTING})}
 
     def identity(self) -> str:
         """Hash of what decides its measurement."""
@@ -174,9 +174,10 @@ def _host(side: Side) -> str:
     return urlsplit(side.plan.sweep.url).hostname or ""
 
 
-def _flat(value: object, path: str = "") -> dict[str, str]:
+def flat(value: object, path: str = "") -> dict[str, str]:
+    """Settings by their path; what is not set is left out."""
     if isinstance(value, Mapping):
-        parts = [_flat(v, f"{path}.{k}" if path else str(k)) for k, v in value.items()]
+        parts = [flat(v, f"{path}.{k}" if path else str(k)) for k, v in value.items()]
         return {k: v for part in parts for k, v in part.items()}
     return {} if value in (None, "", []) else {path: str(value)}
 
@@ -249,7 +250,7 @@ def _sweep_of_url(url: str, other: Sweep) -> Sweep:
 
 
 def _check_agreement(given: Sequence[str], sweeps: Sequence[Sweep]) -> None:
-    shared = [_flat({key: s.public()[key] for key in SHARED}) for s in sweeps]
+    shared = [flat({key: s.public()[key] for key in SHARED}) for s in sweeps]
     hours = [{} if s.budget.hours is None else {"budget.hours": f"{s.budget.hours:g}"} for s in sweeps]
     first, last = ({**a, **b} for a, b in ((shared[0], hours[0]), (shared[-1], hours[-1])))
     differing = [

@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from analysis.findings import compared_with
 from analysis.nightly.series import series, settings
+from launchers.containers.image import Told, silent
 from results.errors import UsageError
 from results.nights import SPEED_UP
 from results.records import Block, Point, Verdict
@@ -42,9 +43,12 @@ class Pin:
     versions: Mapping[str, str] = field(default_factory=dict)
     effective: Mapping[str, str] = field(default_factory=dict)
 
-    def plan(self) -> Plan:
-        """What a night needs, resolved. Raises UsageError, e.g. if the engine no longer knows a knob."""
-        plan = plan_to_start(self.sweep, whole_space)
+    def plan(self, told: Told = silent) -> Plan:
+        """What a night needs, resolved. Raises UsageError, e.g. if the engine no longer knows a knob.
+
+        `told` gets lines about images that are pulled.
+        """
+        plan = plan_to_start(self.sweep, whole_space, told=told)
         if self.winner.key not in plan.space.points:
             raise UsageError(f"{self.winner.label}: {plan.engine.version()} makes something else of it")
         return plan
