@@ -1,5 +1,7 @@
 """The `tuner` command line: each command is build, run, print, exit code. Only this file prints."""
 
+import errno
+import math
 import signal
 import sys
 import time
@@ -42,6 +44,26 @@ app = typer.Typer(
     help="Find the speculative-decoding configuration that makes an LLM server faster than without it,"
     " and say so only when it is true.",
 )
+
+
+def _reads(
+    kind: type[float] | type[int], low: float = -math.inf, high: float = math.inf
+) -> Callable[[str], float]:
+    """How an option reads its number, so that a mistake is explained in words of our own."""
+    wanted = "a whole number" if kind is int else "a number"
+    bounds = f" from {low:g} to {high:g}" if math.isfinite(low) else ""
+
+    def read(text: str) -> float:
+        try:
+            number = kind(text)
+        except ValueError:
+            number = math.nan
+        if not low <= number <= high:
+            raise typer.BadParameter(f"expected {wanted}{bounds}, not {str(text)[:60]!r}")
+        return number
+
+    return read
+
 
 SweepFile = Annotated[Path, typer.Argument(help="The sweep file; `tuner init` writes one.")]
 Overrides = Annotated[
@@ -134,7 +156,11 @@ def sweep(
     run: Annotated[Path | None, typer.Option(help="Run folder; default runs/NAME.")] = None,
     hours: Annotated[
         float | None,
-        typer.Option(help="Wall time for all of it, kept within one Block; the same as budget.hours."),
+        typer.Option(
+            help="Wall time for all of it, kept within one Block; the same as budget.hours.",
+            parser=_reads(float),
+            metavar="<float>",
+        ),
     ] = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Show what would be done, start nothing.")
@@ -227,8 +253,12 @@ def capacity(
     pace: Annotated[
         str, typer.Option(help="closed: requests in flight; poisson: requests per second.")
     ] = "closed",
-    low: Annotated[float, typer.Option(help="Lowest load to try.")] = 1,
-    high: Annotated[float, typer.Option(help="Highest load to try.")] = 64,
+    low: Annotated[
+        float, typer.Option(help="Lowest load to try.", parser=_reads(float), metavar="<float>")
+    ] = 1,
+    high: Annotated[
+        float, typer.Option(help="Highest load to try.", parser=_reads(float), metavar="<float>")
+    ] = 64,
     limit: Annotated[
         list[str] | None,
         typer.Option(metavar="NAME=VALUE", help="In place of the sweep's limits, e.g. ttft_p95_s=0.5."),
@@ -261,7 +291,9 @@ def _run_or_sweep(what: Path, overrides: list[str] | None, run: Path | None) -> 
     from sweeps.outcome import sweep_of_run
     from sweeps.prepare import prepare
     from sweeps.sweep import load_sweep
+    from sweeps.which_run import check_run
 
+    check_run(what, or_sweep=True)
     if what.is_dir() and (overrides or run is not None):
         raise UsageError(f"--set and --run go with a sweep file, and {what} is a run folder")
     sweep = sweep_of_run(RunFolder(what)) if what.is_dir() else load_sweep(what, overrides or ())
@@ -278,7 +310,12 @@ def profile(
         str, typer.Option(help="What to trace beside the baseline, e.g. 'EAGLE3 num_steps=3 topk=1'.")
     ] = "",
     cell: Annotated[str, typer.Option(help="The Cell to trace under, or its class; default the first.")] = "",
-    seconds: Annotated[float, typer.Option(min=0.1, help="Longest time to trace.")] = 10.0,
+    seconds: Annotated[
+        float,
+        typer.Option(
+            help="Longest time to trace, 0.1 to 3600.", parser=_reads(float, 0.1, 3600), metavar="<float>"
+        ),
+    ] = 10.0,
     stacks: Annotated[
         bool, typer.Option("--stacks", help="Trace the functions of Python too: larger and slower.")
     ] = False,
@@ -323,8 +360,17 @@ def _draw(folder: "RunFolder", report: "ReportInput", *, err: bool = False) -> N
 @app.command()
 def report(
     runs: Annotated[
-        list[Path], typer.Argument(metavar="RUN [OTHER]", help="A run folder; or two, to set side by side.")
-    ],
+        list[Path] | None,
+        typer.Argument(metavar="RUN [OTHER]", help="A run folder; or two, to set side by side."),
+    ] = None,
+    history: Annotated[
+        str | None,
+        typer.Option(metavar="DIR|URL", help="In place of a run: the nights of tuner check, as a trend."),
+    ] = None,
+    pinned: Annotated[
+        Path | None,
+        typer.Option("--pin", metavar="FILE", help="With --history: of this pinned file, and its shifts."),
+    ] = None,
     form: Annotated[
         str, typer.Option("--format", help="html, md, csv or json; of two runs no csv.")
     ] = "html",
@@ -333,12 +379,16 @@ def report(
     ] = None,
     show: Annotated[bool, typer.Option("--open", help="Open the page in a browser.")] = False,
 ) -> None:
-    """Draw the report of a run, finished or not; or of two runs side by side."""
-    from sweeps.sweep import nearest
+    """Draw the report of a run, finished or not; of two runs side by side; or the trend of a history."""
+    from sweeps.mistakes import nearest
 
-    if len(runs) > 2:
+    if len(runs or ()) > 2:
         raise UsageError("one run folder, or two to set side by side")
-    forms, target = _forms(runs)
+    if bool(runs) == (history is not None):
+        raise UsageError("name a run folder, or two, or --history DIR: one of them")
+    if pinned is not None and history is None:
+        raise UsageError("--pin goes with --history")
+    forms, target = _trend_forms(history, pinned) if history is not None else _forms(runs or ())
     if form not in forms:
         raise UsageError(f"--format {form}: no such form{nearest(form, [*forms])}")
     text = forms[form]()
@@ -369,6 +419,22 @@ def _forms(runs: Sequence[Path]) -> tuple[dict[str, Callable[[], str]], Path]:
     both = {"html": two_runs_page.html, "md": two_runs_page.markdown, "json": two_runs_page.as_json}
     page = runs[1] / f"beside-{runs[0].resolve().name}.html"
     return {name: partial(draw, two) for name, draw in both.items()}, page
+
+
+def _trend_forms(where: str, pinned: Path | None) -> tuple[dict[str, Callable[[], str]], Path]:
+    """What can be made of a history, or of one pin of it, and where the page of it belongs."""
+    from analysis.nightly import trend
+    from results.history import open_history
+    from sweeps.nightly.accept import read_accepted
+    from sweeps.nightly.pin import read_pin
+
+    name = read_pin(pinned).name if pinned is not None else None
+    shown = trend.Trend(open_history(where).nights(name), read_accepted(pinned) if pinned is not None else ())
+    if not shown.nights:
+        of = f" of {name}" if name is not None else ""
+        raise UsageError(f"no night{of} in that history: `tuner check PINNED --history ...` records one")
+    made = {"html": trend.html, "md": trend.markdown, "csv": trend.csv, "json": trend.as_json}
+    return {form: partial(make, shown) for form, make in made.items()}, Path("trend.html")
 
 
 def _read(run: Path) -> "ReportInput":
@@ -413,10 +479,16 @@ def export(
     point: Annotated[
         str | None, typer.Option(help="Another measured configuration by its label, or a side: A, B.")
     ] = None,
-    trial: Annotated[int | None, typer.Option(help="The same by the number of its trial.")] = None,
+    trial: Annotated[
+        int | None,
+        typer.Option(help="The same by the number of its trial.", parser=_reads(int), metavar="<int>"),
+    ] = None,
     host: Annotated[str | None, typer.Option(help="Address to listen on; default 127.0.0.1.")] = None,
     port: Annotated[
-        int | None, typer.Option(min=1, max=65535, help="Port; default the engine's usual one.")
+        int | None,
+        typer.Option(
+            help="Port; default the engine's usual one.", parser=_reads(int, 1, 65535), metavar="<int>"
+        ),
     ] = None,
 ) -> None:
     """Print what a run found, ready to deploy: the winner, or the baseline if nothing beats it."""
@@ -456,7 +528,12 @@ def pin(
     point: Annotated[
         str | None, typer.Option(help="Another confirmed configuration by its label; default the winner.")
     ] = None,
-    blocks: Annotated[int, typer.Option(min=2, max=20, help="Blocks to measure every night.")] = 4,
+    blocks: Annotated[
+        int,
+        typer.Option(
+            help="Blocks to measure every night, 2 to 20.", parser=_reads(int, 2, 20), metavar="<int>"
+        ),
+    ] = 4,
     force: Annotated[bool, typer.Option("--force", help="Overwrite an existing file.")] = False,
 ) -> None:
     """Pin the winner of a run beside its baseline, for `tuner check` to measure every night."""
@@ -590,18 +667,22 @@ def _show_night(
     judged: "Judgement", pinned: Path, *, as_json: bool, junit: Path | None, summary: Path | None
 ) -> None:
     import os
+    import uuid
 
     from analysis.nightly import text
-    from analysis.nightly.annotations import annotations
+    from analysis.nightly.annotations import annotations, fence
     from analysis.nightly.junit import junit as as_junit
 
+    on_github = os.environ.get("GITHUB_ACTIONS") == "true"
+    before, after = fence(uuid.uuid4().hex) if on_github and not as_json else ("", "")
+    _say_if(before)
     if as_json:
         typer.echo(text.as_json(judged))
     else:
         _print(*text.lines(judged))
-    if os.environ.get("GITHUB_ACTIONS") == "true":
-        for line in annotations(judged, str(pinned)):
-            _say(line, err=as_json)
+    _say_if(after)
+    for line in annotations(judged, str(pinned)) if on_github else ():
+        _say(line, err=as_json)
     if junit is not None:
         _write(junit, as_junit(judged), err=as_json)
     if summary is not None:
@@ -678,6 +759,11 @@ def _show_check(
     for note in notes:
         _say(f"Note: {note}")
     _say(f"Records: {folder.path}")
+
+
+def _say_if(line: str) -> None:
+    if line:
+        _say(line)
 
 
 @app.command()
@@ -848,6 +934,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
         _end(USAGE, str(error))
     except (LaunchFailed, MeasurementInvalid) as error:
         _end(INVALID, f"{error}\nWhat was recorded is kept; the same command goes on.")
+    except OSError as error:
+        if error.errno not in (errno.ENAMETOOLONG, errno.EACCES):
+            raise
+        _end(USAGE, f"cannot use {str(error.filename)[:200]}: {error.strerror}")
     except KeyboardInterrupt:
         _end(INTERRUPTED, "Stopped. What was recorded is kept; the same command goes on.")
 

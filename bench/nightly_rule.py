@@ -60,7 +60,8 @@ def main() -> None:
     parser.add_argument("--nights", type=int, default=25, help="that follow each history")
     asked = parser.parse_args()
     print(
-        "| nights | noise | history | reruns | false alarms | 5 % caught | 10 % caught | leaks at 21 | at 56 |"
+        "| nights | noise | history | reruns | false alarms | 5 % caught | 10 % caught | leaks at 21 |"
+        " at 56 |"
     )
     print("|---|---|---|---|---|---|---|---|---|")
     for name, kind in WORLDS.items():

@@ -57,7 +57,7 @@ class HistoryFolder:
     path: Path
 
     def nights(self, pin: str | None = None) -> list[Night]:
-        recorded = chain.from_iterable(read_lines(file, Night, OPTION) for file in self._files())
+        recorded = chain.from_iterable(read_lines(file, Night) for file in self._files())
         return in_order(night for night in recorded if pin in (None, night.pin))
 
     def add(self, night: Night) -> None:

@@ -75,12 +75,17 @@ def _end_of_whole_lines(file: BinaryIO) -> int:
     return file.read().rfind(b"\n") + 1
 
 
-def read_lines(path: Path, kind: type[T], option: str = "--run") -> list[T]:
-    """All whole lines. A torn last line (a kill while writing) is passed over; it was never promised."""
-    if not path.exists():
-        return []
-    with explained(path.parent, option):
+def read_lines(path: Path, kind: type[T]) -> list[T]:
+    """All whole lines; none of a file that is not there.
+
+    A torn last line (a kill while writing) is passed over; it was never promised.
+    """
+    try:
         content = path.read_bytes()
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+    except OSError as error:
+        raise UsageError(f"cannot read {path}: {error.strerror}") from error
     whole = content[: content.rfind(b"\n") + 1].splitlines()
     return [decoded(line, kind, f"{path}, line {number}") for number, line in enumerate(whole, 1)]
 

@@ -2,22 +2,25 @@
 
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, StrictInt, field_validator, model_validator
+from pydantic import Field, StrictInt, field_validator, model_validator
 
 from launchers.containers.options import DEFAULT_ULIMITS, ContainerOptions
 from results.errors import UsageError
+from sweeps.values import MOST, NO_SWITCH, Section
+
+MOST_GPUS = 1024  # of one machine
+GpuCount = Annotated[StrictInt, Field(ge=1, le=MOST_GPUS)]
+Cores = Annotated[float, Field(gt=0, le=MOST), NO_SWITCH]
 
 
-class Container(BaseModel):
+class Container(Section):
     """How the containers of `launcher: docker` are made, for both arms alike."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     image: str = Field(
         default="",
         description="image to start, by tag or digest; pulled if it is not here, recorded by digest",
     )
-    gpus: Literal["all"] | Annotated[StrictInt, Field(ge=1)] | list[StrictInt | str] | None = Field(
+    gpus: Literal["all"] | GpuCount | list[StrictInt | str] | None = Field(
         default=None, description="all, a count, or a list of ids or UUIDs; none by default"
     )
     ipc: Literal["private", "host"] = Field(
@@ -40,9 +43,7 @@ class Container(BaseModel):
     )
     user: str | None = Field(default=None, description="user or user:group; the image's own by default")
     memory: str | None = Field(default=None, description="limit of memory, e.g. 64g; no swap beyond it")
-    cpus: Annotated[float, Field(gt=0)] | None = Field(
-        default=None, description="limit of CPU time, in cores"
-    )
+    cpus: Cores | None = Field(default=None, description="limit of CPU time, in cores")
     cpuset: str | None = Field(default=None, description="cores to run on, e.g. 0-15")
     privileged: bool = Field(default=False, description="give up all separation; never needed for GPUs")
     pass_env: list[str] = Field(
@@ -57,7 +58,7 @@ class Container(BaseModel):
     @classmethod
     def _gpus(cls, gpus: object) -> object:
         """One sentence, where each form of the value would report a problem of its own."""
-        is_count = isinstance(gpus, int) and not isinstance(gpus, bool) and gpus > 0
+        is_count = isinstance(gpus, int) and not isinstance(gpus, bool) and 0 < gpus <= MOST_GPUS
         if gpus is None or gpus == "all" or is_count or (gpus and isinstance(gpus, list)):
             return gpus
         raise ValueError(f"{gpus!r} is neither all, nor a count, nor a list of ids or UUIDs")
@@ -75,7 +76,7 @@ class Container(BaseModel):
         try:
             self.to_options()
         except UsageError as error:
-            raise ValueError(str(error).removeprefix("container.")) from None
+            raise ValueError(str(error)) from None
         return self
 
     def to_options(self) -> ContainerOptions:

@@ -43,7 +43,7 @@ def _timeline(folder: RunFolder, report: ReportInput) -> Timeline | None:
         return timeline(
             block.number, [_recorded(folder, n, arm) for n, arm in named.items() if arm is not None]
         )
-    except (OSError, ValueError):  # of pyarrow too: a file that is damaged or not ours
+    except (OSError, ValueError, LookupError):  # of pyarrow too: a file that is damaged or not ours
         return None
 
 

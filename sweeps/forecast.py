@@ -15,10 +15,16 @@ from results.records import BASELINE, Phase, Point
 from sweeps.anchors import AUTO_TRIALS
 from sweeps.prepare import Plan
 from sweeps.space import baseline_space, iter_start_points
+from sweeps.windows import usual_tokens
 
 SHOWN_TRIALS = 3
 SHOWN_PORT = 8080  # stands for the free port that each start gets
 ASSUMED_TOKENS_PER_S = 100.0
+ASSUMED_PROMPT_TOKENS_PER_S = 2000.0  # all streams together
+ASSUMED_SPEED = (
+    f"one stream gives {ASSUMED_TOKENS_PER_S:g} tokens/s and prompts are read at"
+    f" {ASSUMED_PROMPT_TOKENS_PER_S:g} tokens/s"
+)
 ASSUMED_BLOCK_NOISE = 0.02  # standard deviation of a Block's log ratio
 
 
@@ -83,12 +89,12 @@ def sensitivity(plan: Plan) -> str:
     """The smallest effect that the confirmation can see, as a sentence."""
     confirm = plan.sweep.confirm
     alpha = look_alpha(confirm.alpha, len(confirm.looks), confirm.finalists)
-    first, last = (
-        smallest_effect(ASSUMED_BLOCK_NOISE, n, alpha) for n in (confirm.looks[0], confirm.looks[-1])
-    )
+    looks = [confirm.looks[0], *confirm.looks[1:][-1:]]
+    first, *later = (f"{smallest_effect(ASSUMED_BLOCK_NOISE, n, alpha):.1%}" for n in looks)
+    at_last = f" and one of {later[0]} after {looks[-1]}" if later else ""
     return (
-        f"At a noise of {ASSUMED_BLOCK_NOISE:.0%} per Block, a speed-up of {first:.1%} is seen after"
-        f" {confirm.looks[0]} Blocks and one of {last:.1%} after {confirm.looks[-1]} (in 8 of 10 runs)."
+        f"At a noise of {ASSUMED_BLOCK_NOISE:.0%} per Block, a speed-up of {first} is seen after {looks[0]}"
+        f" Blocks{at_last} (in 8 of 10 runs)."
     )
 
 
@@ -115,7 +121,7 @@ def sweep_time(plan: Plan) -> str:
     span = " to ".join(dict.fromkeys((_minutes(first_s), _minutes(last_s)))) + f" in all{_limit(plan)}"
     return (
         f"About {_minutes(search_s)} to search and {span},"
-        f" if a start takes {start_s:g} s and one stream gives {ASSUMED_TOKENS_PER_S:g} tokens/s."
+        f" if a start takes {start_s:g} s, {ASSUMED_SPEED}."
         f"{_gpu_hours([plan], first_s, last_s)}"
     )
 
@@ -136,10 +142,10 @@ def comparison_time(plans: Sequence[Plan]) -> str:
     first_s, last_s = (block_s * n for n in (looks[0], looks[-1] if len(plans) > 1 else looks[0]))
     span = [_minutes(first_s), _minutes(last_s)]
     starts = ", ".join(f"{plan.engine.usual_start_s:g} s" for plan in plans if plan.engine.usual_start_s)
-    started = f" a start takes {starts} and" if starts else ""
+    started = f" a start takes {starts}," if starts else ""
     return (
-        f"About {' to '.join(dict.fromkeys(span))}{_limit(plans[0])}, if{started} one stream gives"
-        f" {ASSUMED_TOKENS_PER_S:g} tokens/s.{_gpu_hours(plans, first_s, last_s)}"
+        f"About {' to '.join(dict.fromkeys(span))}{_limit(plans[0])}, if{started} {ASSUMED_SPEED}."
+        f"{_gpu_hours(plans, first_s, last_s)}"
     )
 
 
@@ -168,14 +174,15 @@ def _limit(plan: Plan) -> str:
 
 
 def _arm_s(plan: Plan) -> float:
-    """One launch of one arm, with all its Cells."""
-    workload = plan.sweep.workload
-    tokens = sum(
+    """One launch of one arm, with all its Cells: prompts are read by all streams together."""
+    workload, windows = plan.sweep.workload, plan.windows[Phase.SEARCH]
+    written = sum(
         (prompt.max_tokens or workload.max_tokens) / (window.pace.concurrency or 1)
-        for window in plan.windows[Phase.SEARCH]
+        for window in windows
         for prompt in window.prompts
     )
-    return plan.engine.usual_start_s + tokens / ASSUMED_TOKENS_PER_S
+    read = sum(w.cell.context_tokens or usual_tokens(prompt) for w in windows for prompt in w.prompts)
+    return plan.engine.usual_start_s + written / ASSUMED_TOKENS_PER_S + read / ASSUMED_PROMPT_TOKENS_PER_S
 
 
 def _minutes(seconds: float) -> str:

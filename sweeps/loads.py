@@ -13,8 +13,9 @@ from analysis.report_input import HighestLoad
 from results.errors import UsageError
 from results.records import EQUAL_WEIGHTS, Point, Weights
 from results.store import RunFolder
+from sweeps.mistakes import nearest
 from sweeps.pace import Closed, Pace, Poisson
-from sweeps.sweep import Sweep, nearest
+from sweeps.sweep import Sweep
 from sweeps.windows import ROUNDS, Grid
 
 POISSON_S = 10.0  # how long requests go out at one rate

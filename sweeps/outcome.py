@@ -30,7 +30,8 @@ from sweeps.export.server import recorded
 from sweeps.loads import found_loads
 from sweeps.session import ENDED_FILE, sessions_of
 from sweeps.study import best_of
-from sweeps.sweep import Sweep, load_sweep, parse_sweep
+from sweeps.sweep import Sweep, parse_sweep
+from sweeps.which_run import own_sweep
 
 EXIT_CODES = {
     AnswerKind.WINNER: 0,
@@ -58,9 +59,7 @@ def read_run(folder: RunFolder) -> tuple[ReportInput, int]:
 
     Raises UsageError if this is no run folder.
     """
-    if not folder.sweep_file.exists():
-        raise UsageError(f"{folder.path} is no run folder: it has no sweep.yaml")
-    sweep = load_sweep(folder.sweep_file)
+    sweep = own_sweep(folder)
     trials, blocks, profiles = folder.trials(), folder.blocks(), folder.profiles()
     if compared := folder.read_json(SIDES_FILE):
         return _read_comparison(folder, sweep, blocks, compared)
@@ -116,11 +115,9 @@ def _without_answer(
 
 def sweep_of_run(folder: RunFolder) -> Sweep:
     """The sweep that a run folder holds. Raises UsageError if its servers cannot be started from it."""
-    if not folder.sweep_file.exists():
-        raise UsageError(f"{folder.path} is no run folder: it has no sweep.yaml")
+    sweep = own_sweep(folder)
     if folder.read_json(SIDES_FILE):
         raise UsageError(f"{folder.path} holds a comparison: name the sweep file of one of its sides")
-    sweep = load_sweep(folder.sweep_file)
     hidden = [name for name, value in sweep.env.items() if value == HIDDEN]
     if hidden:
         raise UsageError(

@@ -22,15 +22,17 @@ from results.store import RunFolder
 from sweeps import workload as prompts_of
 from sweeps.container import Container
 from sweeps.limits import check_measurable, goodput_notes
+from sweeps.mistakes import nearest
 from sweeps.pace import Pace, parse_pace
 from sweeps.setup import Setup
 from sweeps.space import Rules, Space, build_space
-from sweeps.sweep import Sweep, Workload, nearest
+from sweeps.sweep import Sweep, Workload
 from sweeps.variables import check_fixed
 from sweeps.windows import Grid, PromptsByClass, Window
 from sweeps.workload import Prompt
 
 RANDOM_WORDS = 120
+MOST_RANDOM = 10_000  # prompts of an arm
 DEFAULT_CLASSES = ("code_edit", "chat")  # one that copies its prompt and one that does not
 
 SpaceOf = Callable[[Engine, Served, Sweep], Space]
@@ -143,7 +145,7 @@ def plan_of(
     planning: bool = False,
 ) -> Plan:
     """The Plan of a sweep on this engine, over what `space_of` gives. Raises UsageError."""
-    paces = [parse_pace(spec) for spec in sweep.load]
+    paces = [_pace(at, spec) for at, spec in enumerate(sweep.load)]
     check_measurable(sweep)
     check_fixed(sweep.env, lambda: nccl_version(engine.torch_of(BASELINE)))
     refuse_secret_args([*sweep.args, *sweep.shared])
@@ -208,6 +210,13 @@ def _absent(sweep: Sweep, served: Served, planning: bool) -> list[str]:
     return [f"{path} is not on this machine: not looked at" for path in [*models, *volumes] if planning]
 
 
+def _pace(at: int, spec: Mapping[str, object]) -> Pace:
+    try:
+        return parse_pace(spec)
+    except UsageError as error:
+        raise UsageError(f"load.{at}: {error}") from None
+
+
 def _grids(sweep: Sweep, paces: Sequence[Pace]) -> Mapping[Phase, Grid]:
     """The search is on one half of the prompts, the confirmation on the other."""
     workload = sweep.workload
@@ -243,6 +252,8 @@ def _prompts(workload: Workload, seed: int, count: int) -> tuple[PromptsByClass,
 
 
 def _random_prompts(seed: int, count: int) -> tuple[PromptsByClass, PromptsByClass]:
+    if count > MOST_RANDOM:
+        raise UsageError(f"workload.random_tokens: {count:,} prompts are asked for: make {MOST_RANDOM:,} do")
     both = prompts_of.random_token_prompts(2 * count, RANDOM_WORDS, seed)
     return {"random": both[:count]}, {"random": both[count:]}
 

@@ -10,6 +10,7 @@ from results.errors import MeasurementInvalid, UsageError
 from results.profile import Profile
 from results.records import BASELINE, Phase, Point
 from results.store import RunFolder
+from sweeps.mistakes import nearest
 from sweeps.observer import Observer
 from sweeps.outcome import read_run
 from sweeps.prepare import Plan
@@ -17,7 +18,6 @@ from sweeps.run import opened
 from sweeps.setup import Setup
 from sweeps.space import iter_start_points
 from sweeps.study import best_of
-from sweeps.sweep import nearest
 from sweeps.traced import Look, profile_arm
 from sweeps.windows import Window
 

@@ -26,8 +26,9 @@ from sweeps.session import ENDED_FILE, session, sessions_of, spent_s
 from sweeps.space import Space, baseline_space
 from sweeps.strongest import FINALIST, settings_of, strongest
 from sweeps.study import Search
-from sweeps.sweep import Sweep, load_sweep
+from sweeps.sweep import Sweep
 from sweeps.trial import BASELINE_TRIAL, trial_of
+from sweeps.which_run import own_sweep
 
 GoOn = Callable[[], bool]
 Afterwards = Callable[[Observer, GoOn], None]
@@ -248,7 +249,7 @@ def claim(folder: RunFolder, claimant: Claimant) -> None:
     """
     environment = claimant.environment()
     if folder.blocks() or any(t.point != BASELINE for t in folder.trials()):
-        earlier = load_sweep(folder.sweep_file)
+        earlier = own_sweep(folder)
         changed = differences(folder.read_json("environment.json"), environment)
         if earlier.identity() != claimant.sweep.identity():
             changed = ["the sweep file (only name, budget and patience may)"]

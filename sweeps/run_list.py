@@ -17,7 +17,7 @@ from results.store import RunFolder
 from sweeps.outcome import read_run
 from sweeps.session import State, sessions_of, standing
 from sweeps.status_text import factors
-from sweeps.sweep import load_sweep
+from sweeps.which_run import own_sweep
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -68,7 +68,7 @@ def _row(path: Path) -> Row:
 
 def _read(folder: RunFolder, size: int) -> Row:
     report, _ = read_run(folder)
-    sweep, starts = load_sweep(folder.sweep_file), sessions_of(folder)
+    sweep, starts = own_sweep(folder), sessions_of(folder)
     best = best_verdict(report)
     return Row(
         path=str(folder.path),

@@ -12,7 +12,8 @@ from launchers.engines.nccl import nccl_version
 from launchers.nccl.rules import Version
 from results.errors import UsageError
 from results.records import BASELINE_METHOD, IMAGE, KnobValue, Point, is_shared, is_variable
-from sweeps.sweep import KnobSpec, Range, nearest
+from sweeps.mistakes import nearest
+from sweeps.sweep import KnobSpec, Range
 from sweeps.variables import AS_IS, live_variables, variable_values, why_not, without_dead_variables
 
 if TYPE_CHECKING:

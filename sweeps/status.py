@@ -15,7 +15,8 @@ from sweeps.now import STAGE_FILE, Stage
 from sweeps.outcome import SIDES_FILE, read_run
 from sweeps.session import NOW_FILE, Standing, State, sessions_of, spent_s, standing
 from sweeps.study import best_of
-from sweeps.sweep import Sweep, load_sweep
+from sweeps.sweep import Sweep
+from sweeps.which_run import own_sweep
 
 SECONDS_PER_HOUR = 3600.0
 
@@ -86,7 +87,7 @@ def status_of(folder: RunFolder) -> Status:
     """The status of a run, whatever became of it. Raises UsageError if it is no run folder."""
     found = standing(folder)  # before the records: what is said to have ended has all of them
     report, _ = read_run(folder)
-    sweep, now_at = load_sweep(folder.sweep_file), time.time()
+    sweep, now_at = own_sweep(folder), time.time()
     progress = _progress(folder, report, sweep)
     going_on = found.state is not State.FINISHED
     failed = [t for t in report.trials if t.failure is not None]
@@ -112,7 +113,7 @@ def status_of(folder: RunFolder) -> Status:
 
 def time_left_in(folder: RunFolder) -> Left | None:
     """What is left of a run that is going on; None before it has measured anything."""
-    sweep = load_sweep(folder.sweep_file)
+    sweep = own_sweep(folder)
     return remaining(folder, folder.blocks(), sweep)
 
 

@@ -1,23 +1,15 @@
 """The sweep file: what the user asks for, validated. Unknown keys are refused with the nearest known one."""
 
-import difflib
 import hashlib
 import json
 import math
+import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Any, Literal
 
 import yaml
-from pydantic import (
-    BaseModel,
-    ConfigDict,
-    Field,
-    ValidationError,
-    WithJsonSchema,
-    field_validator,
-    model_validator,
-)
+from pydantic import Field, ValidationError, field_validator, model_validator
 
 from analysis.goodput import BOUNDS, GOODPUT
 from analysis.limits import LIMITS, bytes_of
@@ -25,47 +17,50 @@ from results.errors import UsageError
 from results.records import IMAGE, KnobValue, Weights
 from results.secrets import HIDDEN, is_secret, looks_secret
 from sweeps.container import Container
+from sweeps.mistakes import mistakes, nearest, shown
+from sweeps.strict_yaml import read_yaml
+from sweeps.values import (
+    MOST,
+    NO_SWITCH,
+    Bound,
+    Count,
+    CountOrNone,
+    Name,
+    Number,
+    Positive,
+    Seconds,
+    SecondsOrNone,
+    Section,
+    Share,
+    Weight,
+    Whole,
+)
 
-Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")]
-Weight = Annotated[float, Field(ge=0, allow_inf_nan=False)]
-Share = Annotated[float, Field(gt=0, lt=1)]
-Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
-Bound = Annotated[
-    float,
-    Field(gt=0, allow_inf_nan=False),
-    WithJsonSchema(
-        {"anyOf": [{"type": "number", "exclusiveMinimum": 0}, {"type": "string", "pattern": r"^\s*[0-9]"}]}
-    ),
-]
 
-
-class _Model(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class Range(_Model):
+class Range(Section):
     """Values from `low` to `high`, every `step` apart or each `factor` times the last."""
 
-    low: float
-    high: float
-    step: Annotated[float, Field(gt=0)] | None = None
-    factor: Annotated[float, Field(gt=1)] | None = None
+    low: Number
+    high: Number
+    step: Positive | None = None
+    factor: Annotated[float, Field(gt=1), NO_SWITCH] | None = None
 
     @model_validator(mode="after")
     def _sensible(self) -> "Range":
         if self.high < self.low:
             raise ValueError(f"low ({self.low:g}) is above high ({self.high:g})")
         if self.step is not None and self.factor is not None:
-            raise ValueError("give step or factor, not both")
+            raise ValueError(f"step ({self.step:g}) and factor ({self.factor:g}) are both given: keep one")
         if self.factor is not None and self.low <= 0:
-            raise ValueError("a range with a factor starts above 0")
+            raise ValueError(f"low ({self.low:g}) is not above 0, as a range with a factor needs")
         return self
 
     def values(self) -> tuple[KnobValue, ...]:
         """The values, whole numbers as int."""
         values: list[KnobValue] = []
         value = self.low
-        while value <= self.high * (1 + 1e-9) and len(values) <= 10_000:
+        last = min(self.high + abs(self.high) * 1e-9, sys.float_info.max)
+        while value <= last and len(values) <= 10_000:
             values.append(int(value) if float(value).is_integer() else round(value, 9))
             value = value * self.factor if self.factor else value + (self.step or 1)
         return tuple(values)
@@ -74,7 +69,7 @@ class Range(_Model):
 KnobSpec = Range | list[KnobValue] | KnobValue
 
 
-class Workload(_Model):
+class Workload(Section):
     """Prompts by class, their lengths and sampling: the same for both arms."""
 
     classes: list[str] = Field(
@@ -83,23 +78,25 @@ class Workload(_Model):
     files: list[Path] = Field(
         default=[], description="JSONL, ShareGPT, MT-bench or Spec-Bench files; replace the shipped prompts"
     )
-    prompts_per_class: Annotated[int, Field(ge=1)] = Field(
+    prompts_per_class: Count = Field(
         default=4,
         description="prompts of each class in every window, at least; closed(n) takes 2n or more",
     )
-    context: list[Annotated[int, Field(ge=0)]] = Field(
+    context: list[CountOrNone] = Field(
         default=[0],
         min_length=1,
         description="prompt lengths to measure at, in tokens: each prompt is put behind other text until"
         " it is about so long; 0 = the prompts as they are",
     )
-    max_tokens: Annotated[int, Field(ge=2)] = Field(default=64, description="output tokens per request")
+    max_tokens: Annotated[int, Field(ge=2, le=MOST), NO_SWITCH] = Field(
+        default=64, description="output tokens per request"
+    )
     lengths: Literal["fixed", "natural"] = Field(
         default="fixed",
         description="fixed: every answer runs to max_tokens in both arms (end of text ignored)",
     )
     endpoint: Literal["chat", "completions"] = "chat"
-    temperature: Annotated[float, Field(ge=0)] = 0.0
+    temperature: Annotated[float, Field(ge=0), NO_SWITCH] = 0.0
     sampling: dict[str, KnobValue] = Field(default={}, description="further sampling fields of the request")
     thinking: Literal["off", "on", "any"] = Field(
         default="any", description="off: any reasoning text makes the measurement invalid"
@@ -113,7 +110,7 @@ class Workload(_Model):
     @classmethod
     def _each_once(cls, context: list[int]) -> list[int]:
         if len(set(context)) < len(context):
-            raise ValueError("a length is named twice: its Cells could not be told apart")
+            raise ValueError(f"a length is named twice in {context}: its Cells could not be told apart")
         return context
 
     @property
@@ -129,33 +126,33 @@ class Workload(_Model):
         return {False: "off", True: "on"}.get(value, value) if isinstance(value, bool) else value
 
 
-class CellWeights(_Model):
+class CellWeights(Section):
     """How much each Cell counts in the speed-up over all; its weight is the product of these, else 1."""
 
     classes: dict[str, Weight] = Field(default={}, description="by workload class, e.g. chat: 3")
     paces: dict[str, Weight] = Field(default={}, description="by pace, e.g. closed(4): 2")
-    contexts: dict[int, Weight] = Field(default={}, description="by context length, e.g. 8192: 0.5")
+    contexts: dict[Whole, Weight] = Field(default={}, description="by context length, e.g. 8192: 0.5")
 
     def to_record(self) -> Weights:
         return Weights(self.classes, self.paces, self.contexts)
 
 
-class Budget(_Model):
+class Budget(Section):
     """When the search ends. The confirmation of the finalists comes on top of `trials`."""
 
-    trials: Annotated[int, Field(ge=1)] = Field(default=14, description="Points to measure")
-    baseline_trials: Annotated[int, Field(ge=0)] | None = Field(
+    trials: Count = Field(default=14, description="Points to measure")
+    baseline_trials: CountOrNone | None = Field(
         default=None,
         description="settings of `shared` to try without speculation first, on top of `trials`;"
         " by default a quarter of them, so that no straw man is beaten",
     )
-    baseline_every: Annotated[int, Field(ge=1)] | Literal["auto"] = Field(
+    baseline_every: Count | Literal["auto"] = Field(
         default="auto",
         description="trials of the search for each launch of the baseline: 1 = it is in every Block; n = a"
         " trial is compared with the baseline interpolated between two launches; auto = 4 where a start of"
         " the baseline takes longer than its measurement, else 1",
     )
-    hours: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = Field(
+    hours: Seconds | None = Field(
         default=None, description="wall time for search and confirmation, kept within one Block"
     )
 
@@ -165,11 +162,11 @@ class Budget(_Model):
         return math.ceil(self.trials / 4) if self.baseline_trials is None else self.baseline_trials
 
 
-class Confirm(_Model):
+class Confirm(Section):
     """How finalists are confirmed: fresh servers, held-out prompts, planned looks."""
 
-    finalists: Annotated[int, Field(ge=1)] = 3
-    looks: list[Annotated[int, Field(ge=2)]] = Field(
+    finalists: Count = 3
+    looks: list[Annotated[int, Field(ge=2, le=MOST), NO_SWITCH]] = Field(
         default=[4, 8, 12, 20], description="Blocks after which the interval is looked at"
     )
     alpha: Share = Field(default=0.05, description="false-positive level over all looks and finalists")
@@ -178,40 +175,36 @@ class Confirm(_Model):
     @model_validator(mode="after")
     def _rising(self) -> "Confirm":
         if not self.looks or sorted(set(self.looks)) != self.looks:
-            raise ValueError("looks must rise, e.g. [4, 8, 12, 20]")
+            raise ValueError(f"looks must rise, e.g. [4, 8, 12, 20], and {self.looks} do not")
         return self
 
 
-class Patience(_Model):
+class Patience(Section):
     """How long to wait, in seconds, and when to give up on a Point or a Block."""
 
-    start_timeout_s: Annotated[float, Field(gt=0)] = 600.0
-    warm_up_s: Annotated[float, Field(ge=0)] = Field(
+    start_timeout_s: Seconds = 600.0
+    warm_up_s: SecondsOrNone = Field(
         default=60.0,
         description="on a GPU a server is warmed up until clock and temperature are flat, for this long at"
         " most; 0 = one pass over the shapes of the load, as without a GPU",
     )
-    stall_timeout_s: Annotated[float, Field(gt=0)] = Field(
-        default=60.0, description="no token on any stream for this long = HANG"
-    )
-    hopeless_ratio: Annotated[float, Field(ge=0, lt=1)] = Field(
+    stall_timeout_s: Seconds = Field(default=60.0, description="no token on any stream for this long = HANG")
+    hopeless_ratio: Annotated[float, Field(ge=0, lt=1), NO_SWITCH] = Field(
         default=0.6,
         description="a Point below this share of the baseline's speed is stopped early; 0 = never",
     )
-    reruns: Annotated[int, Field(ge=0)] = Field(default=2, description="times an invalid Block is run again")
-    min_window_s: Annotated[float, Field(ge=0)] = Field(
-        default=0.5, description="shortest window of one Cell that counts"
-    )
-    foreign_cores: Annotated[float, Field(gt=0)] = Field(
+    reruns: CountOrNone = Field(default=2, description="times an invalid Block is run again")
+    min_window_s: SecondsOrNone = Field(default=0.5, description="shortest window of one Cell that counts")
+    foreign_cores: Positive = Field(
         default=0.1,
         description="CPU cores that others may use on a full machine; beyond, a Block is invalid and rerun",
     )
-    client_share: Annotated[float, Field(gt=0)] = Field(
+    client_share: Positive = Field(
         default=0.02, description="share of the machine that the load client may take; beyond, as above"
     )
 
 
-class Sweep(_Model):
+class Sweep(Section):
     """The whole sweep file."""
 
     name: Name = Field(default="sweep", description="names the run folder runs/NAME")
@@ -290,7 +283,7 @@ class Sweep(_Model):
     budget: Budget = Budget()
     confirm: Confirm = Confirm()
     patience: Patience = Patience()
-    seed: int = 1
+    seed: Annotated[int, Field(ge=0, lt=2**32), NO_SWITCH] = 1
 
     @field_validator("shared", mode="before")
     @classmethod
@@ -378,38 +371,35 @@ def _hides(name: str, value: object) -> bool:
     return is_secret(name) or (isinstance(value, str) and looks_secret(value))
 
 
-def nearest(word: str, known: Sequence[str]) -> str:
-    """The hint for a word that is not known: ` (did you mean 'x'?)`, or what is known."""
-    close = difflib.get_close_matches(word, known, n=1, cutoff=0.5)
-    return f" (did you mean {close[0]!r}?)" if close else f" (known: {', '.join(known)})"
-
-
-def load_sweep(path: Path, overrides: Sequence[str] = ()) -> Sweep:
+def load_sweep(
+    path: Path, overrides: Sequence[str] = (), remedy: str = "`tuner init` writes a sweep file"
+) -> Sweep:
     """Read a sweep file and apply `key=value` overrides. Raises UsageError with the place and the remedy."""
     try:
         text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(
-            f"cannot read the sweep file {path}: {getattr(error, 'strerror', None) or error}"
-            " (`tuner init` writes one)"
-        ) from error
+    except UnicodeDecodeError as error:
+        raise UsageError(f"{path} is no sweep file: it is not UTF-8 text; {remedy}") from error
+    except (OSError, ValueError) as error:  # the latter of a name that no file can have
+        why = getattr(error, "strerror", None) or error
+        raise UsageError(f"cannot read the sweep file {path}: {why}; {remedy}") from error
+    if read_yaml(text, str(path)) is None:
+        raise UsageError(f"{path} is empty: {remedy}")
     return parse_sweep(text, overrides, where=str(path))
 
 
 def parse_sweep(text: str, overrides: Sequence[str] = (), where: str = "sweep file") -> Sweep:
-    """Validate the text of a sweep file. Raises UsageError."""
-    try:
-        content = yaml.safe_load(text) or {}
-    except yaml.YAMLError as error:
-        raise UsageError(f"{where} is not valid YAML: {' '.join(str(error).split())}") from error
+    """Validate the text of a sweep file; without any, all defaults. Raises UsageError."""
+    content = read_yaml(text, where)
+    content = {} if content is None else content
     if not isinstance(content, dict):
-        raise UsageError(f"{where}: expected `key: value` lines, found {type(content).__name__}")
+        raise UsageError(f"{where}: expected lines like `key: value`, found {shown((), content)}")
     for override in overrides:
         _override(content, override)
     try:
         return Sweep.model_validate(content)
     except ValidationError as error:
-        raise UsageError("\n".join(f"{where}: {line}" for line in _explain(error))) from error
+        lines = mistakes(error, content, json_schema())
+        raise UsageError("\n".join(f"{where}: {line}" for line in lines)) from error
 
 
 def _override(content: dict[str, Any], override: str) -> None:
@@ -423,45 +413,7 @@ def _override(content: dict[str, Any], override: str) -> None:
         place = place[part]
         if not isinstance(place, dict):
             raise UsageError(f"--set {override}: {part!r} holds a value, it has no keys")
-    try:
-        place[last] = yaml.safe_load(value)
-    except yaml.YAMLError as error:
-        raise UsageError(f"--set {override}: {value!r} is not valid YAML") from error
-
-
-def _explain(error: ValidationError) -> list[str]:
-    lines = {}
-    for problem in error.errors():
-        # members of a union each report their own problem: one line per place is enough
-        place = [str(p) for at, p in enumerate(problem["loc"]) if at < 3 or not _is_union_tag(p)]
-        if problem["type"] == "extra_forbidden":
-            hint = nearest(place[-1], _keys_at(place[:-1]))
-            lines[".".join(place)] = f"{'.'.join(place)}: unknown key{hint}"
-        else:
-            message = problem["msg"].removeprefix("Value error, ")
-            lines.setdefault(".".join(place), ": ".join(filter(None, [".".join(place), message])))
-    return list(lines.values())
-
-
-def _is_union_tag(part: str | int) -> bool:
-    return isinstance(part, str) and (part in ("Range", "str", "int", "float", "bool") or "[" in part)
-
-
-def _keys_at(path: Sequence[str]) -> list[str]:
-    model: type[BaseModel] = Sweep
-    for part in path:
-        field = model.model_fields.get(part)
-        inner = _model_in(field.annotation) if field else None
-        if inner is None:
-            return [*Range.model_fields]
-        model = inner
-    return [*model.model_fields]
-
-
-def _model_in(annotation: Any) -> type[BaseModel] | None:
-    """The model that a key holds, an optional one too."""
-    kinds = [annotation, *get_args(annotation)]
-    return next((k for k in kinds if isinstance(k, type) and issubclass(k, BaseModel)), None)
+    place[last] = read_yaml(value, f"--set {override}: the value")
 
 
 def json_schema() -> Mapping[str, Any]:

@@ -101,16 +101,16 @@ def lengthened(prompt: Prompt, context_tokens: int, material: PromptsByClass) ->
     """
     if not context_tokens:
         return prompt
-    missing = context_tokens - _usual_tokens(prompt)
+    missing = context_tokens - usual_tokens(prompt)
     if missing <= 0:
         raise UsageError(
-            f"workload.context: prompt {prompt.id} alone has about {_usual_tokens(prompt)} tokens, more than"
+            f"workload.context: prompt {prompt.id} alone has about {usual_tokens(prompt)} tokens, more than"
             f" {context_tokens}: raise it, or use 0 for prompts as they are"
         )
     text = ""
     for other in _others(prompt, material):
         piece = "\n\n".join(filter(None, other.content)) + "\n\n"
-        size = _usual_tokens(replace(other, messages=(), text=piece))
+        size = usual_tokens(replace(other, messages=(), text=piece))
         if size >= missing:
             return _behind(prompt, text + piece[: ceil(len(piece) * missing / size)])
         text, missing = text + piece, missing - size
@@ -120,7 +120,8 @@ def lengthened(prompt: Prompt, context_tokens: int, material: PromptsByClass) ->
     )
 
 
-def _usual_tokens(prompt: Prompt) -> int:
+def usual_tokens(prompt: Prompt) -> int:
+    """About how long a prompt is, before a server can count."""
     return ceil(USUAL_SHARE * estimate_tokens(prompt))
 
 

@@ -169,8 +169,14 @@ def test_dry_run_starts_nothing(sweep_file: Path, tmp_path: Path, capsys: pytest
         ("workload.files=[/nowhere/prompts.jsonl]", "/nowhere/prompts.jsonl"),
         ("workload.classes=[code_edits]", "did you mean 'code_edit'?"),
         ("workload.prompts_per_class=1000", "an arm is asked 1000"),
-        ("load=[{closed: 0}]", "closed"),
-        ("load=[{replay: /nowhere/trace}]", "/nowhere/trace"),
+        ("load=[{closed: 1}, {closed: 0}]", "load.1: closed needs at least 1 request in flight, not 0"),
+        ("load=[{closed: true}]", "load.0: a pace needs a whole number here, not True"),
+        ("load=[{replay: /nowhere/trace}]", "load.0: cannot read the trace /nowhere/trace"),
+        (
+            "workload={random_tokens: true, prompts_per_class: 1000000000}",
+            "are asked for: make 10,000",
+        ),
+        ('workload.files=["a\\0b"]', "a text with a null character"),
         ("load=[{closed: 64}]", "an arm is asked 128"),
         ("workload.context=[512, 512]", "a length is named twice"),
         ("workload.context=[10]", "use 0 for prompts as they are"),
@@ -187,6 +193,113 @@ def test_mistakes_in_the_sweep_file(
     sweep_file: Path, capsys: pytest.CaptureFixture[str], override: str, message: str
 ) -> None:
     assert message in refused(capsys, "sweep", sweep_file, "--dry-run", "--set", override)
+
+
+LONG = "x" * 5000
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("sweep", "{sweep}", "--hours", "x"), "expected a number, not 'x'"),
+        (("sweep", "{sweep}", "--hours", "nan"), "expected a number, not 'nan'"),
+        (("sweep", "{sweep}", "--hours", "inf"), "budget.hours: expected a number above 0"),
+        (("sweep", "{folder}"), "Is a directory; `tuner init` writes a sweep file"),
+        (("sweep", LONG), "File name too long"),
+        (("sweep", "{sweep}", "--run", LONG), "File name too long"),
+        (("sweep", "{sweep}", "--run", "{sweep}"), "is a file: name another folder with --run"),
+        (("init", LONG), "File name too long"),
+        (("list", LONG), "File name too long"),
+        (("reap", LONG), "File name too long"),
+        (("status", "n\u00f6 pe"), "there is no folder n\u00f6 pe"),
+        (("capacity", "{folder}", "--low", "nan"), "expected a number, not 'nan'"),
+        (("profile", "{folder}", "--seconds", "0"), "expected a number from 0.1 to 3600, not '0'"),
+        (("export", "{folder}", "--port", "0"), "expected a whole number from 1 to 65535, not '0'"),
+        (("export", "{folder}", "--trial", "2.5"), "expected a whole number, not '2.5'"),
+        (("export", "{folder}", "--as", "comand"), "no such form (did you mean 'command'?)"),
+        (("export", "{folder}", "--trial", "0", "-o", "{folder}/no/such/file"), "cannot write"),
+        (("report", "{folder}", "--format", "htlm"), "no such form (did you mean 'html'?)"),
+        (("report", "{folder}", "-o", "{folder}/no/such/file"), "No such file or directory"),
+        (("report", "{folder}", "-o", "{folder}"), "Is a directory"),
+    ],
+)
+def test_a_mistake_on_the_command_line(
+    run_folder: Path,
+    sweep_file: Path,
+    capsys: pytest.CaptureFixture[str],
+    arguments: tuple[str, ...],
+    message: str,
+) -> None:
+    given = [a.format(folder=run_folder, sweep=sweep_file) for a in arguments]
+    told = " ".join(refused(capsys, *given).replace("\u2502", " ").split())
+    assert message in told
+    assert "Input should" not in told
+
+
+@pytest.fixture(scope="module")
+def run_once(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    base = tmp_path_factory.mktemp("once")
+    (base / "sweep.yaml").write_text(QUICK)
+    run("sweep", base / "sweep.yaml", "--run", base / "run")
+    return base / "run"
+
+
+@pytest.fixture
+def run_folder(run_once: Path, tmp_path: Path) -> Path:
+    """A finished run that a test may damage."""
+    return Path(shutil.copytree(run_once, tmp_path / "finished"))
+
+
+@pytest.mark.parametrize("command", ["report", "status", "export"])
+@pytest.mark.parametrize(
+    ("file", "content", "message"),
+    [
+        ("blocks.jsonl", b"\xff\xfe\n", "blocks.jsonl, line 1 is damaged"),
+        ("blocks.jsonl", b"{}\n", "blocks.jsonl, line 1 is damaged"),
+        ("trials.jsonl", b"[1]\n", "trials.jsonl, line 1 is damaged"),
+        ("trials.jsonl", None, "trials.jsonl: Is a directory"),
+        ("blocks.jsonl", None, "cannot read"),
+        ("sweep.yaml", b"", "sweep.yaml is empty: it is the run's own copy: put it back from a backup"),
+        ("sweep.yaml", b"\xff", "it is not UTF-8 text; it is the run's own copy"),
+        ("sweep.yaml", b"budget: 3", "sweep.yaml: budget: expected a section"),
+    ],
+)
+def test_a_damaged_run_folder(
+    run_folder: Path,
+    capsys: pytest.CaptureFixture[str],
+    command: str,
+    file: str,
+    content: bytes | None,
+    message: str,
+) -> None:
+    (run_folder / file).unlink()
+    if content is None:
+        (run_folder / file).mkdir()
+    else:
+        (run_folder / file).write_bytes(content)
+    assert message in refused(capsys, command, run_folder)
+
+
+def test_raw_records_that_are_not_ours_spoil_no_report(
+    run_folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    files = [*run_folder.rglob("*.parquet")]
+    assert files
+    for file in files:
+        pq.write_table(pa.table({"a": [1]}), file)
+    assert run("report", run_folder) == 0
+
+
+def test_other_errors_of_the_system_are_not_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(**_: object) -> None:
+        raise FileNotFoundError(2, "No such file", "/of/our/own")
+
+    monkeypatch.setattr(tuner, "app", broken)
+    with pytest.raises(FileNotFoundError):
+        tuner.main([])
 
 
 def test_an_empty_prompt_file(sweep_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

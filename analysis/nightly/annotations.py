@@ -67,10 +67,11 @@ def _notices(judgement: Judgement, file: str, more: int) -> list[str]:
 
 
 def _command(kind: str, file: str, title: str, message: str) -> str:
-    return f"::{kind} file={_property(file)},title={_property(title)}::{_data(message)}"
+    return f"::{kind} file={_property(file)},title={_property(one_line(title))}::{_data(one_line(message))}"
 
 
 def _data(text: str) -> str:
+    """As GitHub's own toolkit escapes it."""
     return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
 
 

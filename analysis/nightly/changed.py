@@ -52,8 +52,9 @@ def settings(before: Night, now: Night) -> list[str]:
 
 def surroundings(before: Night, now: Night) -> list[str]:
     """`engine sglang 0.5.22 -> 0.5.23`: software, hardware and prompts; what stands in both parts once."""
-    old, new = ({**night.versions, **night.segment} for night in (before, now))
-    return [f"{shown(name)} {was} -> {is_}" for name, was, is_ in differences(old, new)]
+    parts = ((before.versions, now.versions), (before.segment, now.segment))
+    found = [f"{shown(name)} {old} -> {new}" for part in parts for name, old, new in differences(*part)]
+    return list(dict.fromkeys(found))
 
 
 def changes(before: Night, now: Night) -> list[str]:

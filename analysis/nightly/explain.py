@@ -11,13 +11,15 @@ from analysis.nightly.changed import (
     settings,
     surroundings,
 )
-from analysis.nightly.figures import sentence, shown
+from analysis.nightly.figures import figure, name_of, sentence, shown
+from analysis.nightly.headline import speed_up
 from analysis.nightly.judgement import Judgement, State
 from analysis.nightly.likely import likely
 from analysis.nightly.moved import fell, recovered, warnings
+from analysis.nightly.scale import WIDE_LOSS
 from analysis.nightly.usual import told
-from analysis.words import REASONS, REMEDIES, moment
-from results.nights import Night, NightKind, NightVerdict
+from analysis.words import REASONS, REMEDIES, moment, percent
+from results.nights import BASELINE, LENGTH, SPEED_UP, Night, NightKind, NightVerdict, kind_of
 from results.records import Failure
 
 ENOUGH_NIGHTS = 14
@@ -26,11 +28,14 @@ _FALSE_ALARM = (
     "Both servers were the same baseline, so this alarm is false and counts in the gate's own rate of them."
 )
 _NAME_IT = "To keep the old value, name it in the sweep's args; to keep the new one, pin again."
-_NO_DIFFERENCE = "The settings that the servers report differ from those of the nights before."
+_NO_DIFFERENCE = "The servers report other settings than before."
 
 
 def explain(history: Sequence[Night], judgement: Judgement) -> tuple[str, ...]:
-    """Sentences, most telling first. `history` may hold other pins, and tonight itself."""
+    """Sentences, most telling first, then what the night says already.
+
+    `history` may hold other pins, and tonight itself.
+    """
     parts = {
         NightVerdict.PASS: _passed,
         NightVerdict.REGRESSION: _regression,
@@ -38,7 +43,20 @@ def explain(history: Sequence[Night], judgement: Judgement) -> tuple[str, ...]:
         NightVerdict.CONFIG_DRIFT: _drift,
         NightVerdict.INVALID: _invalid,
     }
-    return tuple(filter(None, parts[judgement.verdict](history, judgement)))
+    found = [*parts[judgement.verdict](history, judgement), *judgement.night.said]
+    return tuple(dict.fromkeys(filter(None, found)))
+
+
+def since_pinned(pinned: Night, night: Night) -> list[str]:
+    """Of the first night: what is no longer as it was pinned. `pinned` holds what was confirmed then."""
+    fallen = [
+        f"{name_of(series)} {figure(series, night.values[series])}, {figure(series, value)} when pinned"
+        for series, value in pinned.values.items()
+        if kind_of(series) in (SPEED_UP, BASELINE, LENGTH)
+        and night.values.get(series, value) < (1 - WIDE_LOSS) * value
+    ]
+    said = [sentence(f"More than {percent(WIDE_LOSS)} lower: {'; '.join(fallen)}")] if fallen else []
+    return [*filter(None, [_changed(pinned, night, "since it was pinned")]), *said]
 
 
 def _passed(history: Sequence[Night], judgement: Judgement) -> list[str]:
@@ -97,11 +115,12 @@ def _changed(before: Night, now: Night, since: str) -> str:
 
 def _insufficient(history: Sequence[Night], judgement: Judgement) -> list[str]:
     night = judgement.night
-    nights = min((j.nights for j in judgement.series if j.state is State.INSUFFICIENT), default=0)
+    ratio = speed_up(judgement)
+    nights = ratio.nights if ratio is not None else 0
     alike = len(comparable(history, night))
     said = (
-        f"There are {nights} of the {ENOUGH_NIGHTS} nights that a judgement needs; until then only a large "
-        "fall is told, as a warning."
+        f"A judgement needs {ENOUGH_NIGHTS} nights and has {nights}; until then only a large fall is told, as"
+        " a warning."
     )
     accepted = f"There are {alike} nights like this one; those before an accepted shift do not count."
     return [
@@ -115,8 +134,10 @@ def _insufficient(history: Sequence[Night], judgement: Judgement) -> list[str]:
 
 def _drift(history: Sequence[Night], judgement: Judgement) -> list[str]:
     night = judgement.night
-    before = [n for n in earlier(history, night) if n.verdict is not NightVerdict.INVALID]
-    other = [n for n in before if dict(n.effective) != dict(night.effective)]
+    whole = [
+        n for n in earlier(history, night) if n.failure is None and n.verdict is not NightVerdict.INVALID
+    ]
+    other = [n for n in whole if dict(n.effective) != dict(night.effective)]
     if not other:
         return [_NO_DIFFERENCE, _NAME_IT]
     came = "; ".join(surroundings(other[-1], night))
@@ -130,7 +151,7 @@ def _invalid(history: Sequence[Night], judgement: Judgement) -> list[str]:
     if night.failure is not None:
         why = _fault("Not measured", night.failure)
     changed = _changed_since_good(history, night) if night.versions else ""
-    return [*why, changed]
+    return [*why, changed, *warnings(judgement)]
 
 
 def _fault(whose: str, failure: Failure) -> list[str]:

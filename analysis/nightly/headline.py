@@ -65,6 +65,8 @@ def _drift(judgement: Judgement) -> str:
 
 
 def _invalid(judgement: Judgement) -> str:
+    if judgement.series:
+        return "Not judged: not everything could be measured"
     return "Not measured: nothing is known of tonight"
 
 

@@ -108,8 +108,13 @@ def _leaks(judgement: Judgement) -> list[str]:
 
 def recovered(judgement: Judgement) -> list[str]:
     """Series that were out at first and not in the rerun."""
-    once = [j for j in worst_first(judgement.series) if j.breached and j.state is State.PASS]
-    return [_recovered(j) for j in once if j.again is not None]
+    return [_recovered(j) for j in worst_first(judgement.series) if _is_noise(j)]
+
+
+def _is_noise(judged: Judged) -> bool:
+    if judged.again is None or judged.lowest is None:
+        return False
+    return judged.breached and judged.state is State.PASS and judged.again >= judged.lowest
 
 
 def _recovered(judged: Judged) -> str:
@@ -119,8 +124,9 @@ def _recovered(judged: Judged) -> str:
 
 
 def warnings(judgement: Judgement) -> list[str]:
-    """What is to be known though nothing failed; the worst by name."""
-    warned = [j for j in worst_first(judgement.series) if j.warning and j.state not in FAILED]
+    """What is to be known though nothing failed; the worst by name. What recovered is told by itself."""
+    unsettled = [j for j in worst_first(judgement.series) if j.state not in FAILED and not _is_noise(j)]
+    warned = [j for j in unsettled if j.warning]
     more = len(warned) - _NAMED
     return [
         *(sentence(f"{name_of(j.series)}: {one_line(j.warning)}") for j in warned[:_NAMED]),

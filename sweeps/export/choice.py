@@ -11,8 +11,10 @@ from analysis.words import signed_percent
 from results.errors import UsageError
 from results.records import BASELINE, Effect, Point, Trial, TrialState, Verdict, VerdictKind
 from results.store import RunFolder
+from sweeps.mistakes import nearest
 from sweeps.outcome import SIDES_FILE, read_run, sweep_of_side
-from sweeps.sweep import Sweep, load_sweep, nearest
+from sweeps.sweep import Sweep
+from sweeps.which_run import own_sweep
 
 
 class Why(StrEnum):
@@ -51,7 +53,7 @@ def choose(folder: RunFolder, point: str | None = None, trial: int | None = None
     report, code = read_run(folder)
     if report.comparison is not None:
         return _side(report, folder.read_json(SIDES_FILE), point, trial)
-    sweep = load_sweep(folder.sweep_file)
+    sweep = own_sweep(folder)
     if point is not None or trial is not None:
         return _named(report, sweep, point, trial)
     if report.winner is not None:

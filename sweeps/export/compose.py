@@ -8,6 +8,7 @@ from typing import Any
 from launchers.containers.command import settings
 from launchers.containers.options import Volume
 from launchers.launcher import Launch
+from sweeps.export.address import published
 from sweeps.export.box import Box, box, referring
 from sweeps.export.deployable import Deployable, commented
 from sweeps.export.yaml_text import dump
@@ -119,9 +120,9 @@ def _network(what: Deployable, found: Box) -> dict[str, Any]:
     if found.options.is_on_host_network:
         return {"network_mode": "host"}
     port = what.server.port
-    published = {"ports": [f"{what.server.host}:{port}:{port}"]}
+    ports = {"ports": [f"{published(what.server.host)}:{port}:{port}"]}
     own = found.options.network
-    return published if own == "bridge" else {**published, "networks": [own]}
+    return ports if own == "bridge" else {**ports, "networks": [own]}
 
 
 def _volume(volume: Volume) -> dict[str, Any]:

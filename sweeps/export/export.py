@@ -8,6 +8,7 @@ from typing import get_args
 from launchers.engines import deployment_of
 from results.errors import UsageError
 from results.store import RunFolder
+from sweeps.export.address import check_host
 from sweeps.export.by_size import by_size
 from sweeps.export.choice import Choice, choose
 from sweeps.export.compose import compose
@@ -15,7 +16,8 @@ from sweeps.export.deployable import Deployable, deployable
 from sweeps.export.kubernetes import kubernetes
 from sweeps.export.result import result
 from sweeps.export.shell import command, env
-from sweeps.sweep import Sweep, nearest
+from sweeps.mistakes import nearest
+from sweeps.sweep import Sweep
 
 Noted = tuple[str, tuple[str, ...]]
 
@@ -53,8 +55,11 @@ def export(
 ) -> Exported:
     """What the run found, in one form; `file` is where the text will lie, if it names itself.
 
-    Raises UsageError: nothing decided yet, a form that this engine has not, what the form cannot hold.
+    Raises UsageError: nothing decided yet, a form that this engine has not, what the form cannot hold,
+    a host that is no address.
     """
+    if host is not None:
+        check_host(host)
     choice = choose(folder, point, trial)
     scheduled = {s.form: s for s in deployment_of(choice.sweep.engine).by_size}
     if form not in FORMS and form not in scheduled:

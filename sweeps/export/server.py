@@ -13,6 +13,7 @@ from launchers.engines.deploy import Argv, Deployment, value_of
 from launchers.port import LOOPBACK
 from results.records import Block, Point
 from results.secrets import HIDDEN, hides
+from sweeps.export.address import published
 from sweeps.sweep import Sweep
 
 
@@ -49,7 +50,8 @@ class Server:
         if self.container is None:
             return self.argv
         launch = replace(self.container.launch, argv=self.argv, port=self.port)
-        return replace(self.container, launch=launch).words(self.host)
+        here = replace(self.container, launch=launch)
+        return here.words(self.host if here.options.is_on_host_network else published(self.host))
 
     @property
     def one_line(self) -> str:

@@ -6,9 +6,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
-from analysis.nightly.explain import explain
+from analysis.nightly.explain import explain, since_pinned
 from analysis.nightly.judgement import Judgement
 from analysis.nightly.rule import breaches, judge
+from analysis.nightly.segments import drift, earlier
 from analysis.nightly.series import series, settings
 from results.environment import host_hash
 from results.errors import MeasurementInvalid
@@ -30,7 +31,7 @@ EXIT_CODES = {
     NightVerdict.PASS: 0,
     NightVerdict.REGRESSION: 3,
     NightVerdict.INSUFFICIENT: 4,
-    NightVerdict.CONFIG_DRIFT: 4,
+    NightVerdict.CONFIG_DRIFT: 5,  # what is pinned is not what runs: nobody should miss it
     NightVerdict.INVALID: 5,
 }
 
@@ -51,25 +52,11 @@ class Gate:
         """The pinned winner; for A/A the baseline under another name."""
         return self.pin.winner if self.kind is NightKind.CHECK else replace(self.pin.baseline, name="again")
 
-    def earlier(self) -> Sequence[Night]:
-        """The nights before this one; before a machine's first, what was confirmed when it was pinned."""
-        nights = self.history.nights(self.pin.name)
-        if any(night.machine == self.machine and night.kind is self.kind for night in nights):
-            return nights
-        return [*nights, self._pinned()]
-
-    def _pinned(self) -> Night:
+    def as_pinned(self) -> Night:
+        """What was confirmed when it was pinned, as if it had been a night of this machine."""
         pin = self.pin
-        return replace(
-            self.tonight(),
-            id="pinned",
-            began_at=0.0,
-            ended_at=0.0,
-            segment=pin.segment,
-            versions=pin.versions,
-            effective=pin.effective,
-            values=pin.expected if self.kind is NightKind.CHECK else {},
-        )
+        told = replace(self.tonight(), segment=pin.segment, versions=pin.versions, effective=pin.effective)
+        return replace(told, id="pinned", began_at=0.0, values=pin.expected)
 
     def tonight(self) -> Night:
         """Tonight before anything was measured."""
@@ -101,20 +88,30 @@ def run_night(gate: Gate, folder: RunFolder, observer: Observer, stopped: Callab
     What cannot be measured is a night too, with its failure. Stopped on the way, nothing is recorded:
     KeyboardInterrupt.
     """
-    earlier = gate.earlier()
+    history = gate.history.nights(gate.pin.name)
     with opened(folder, gate.plan, observer):
         if gate.kind is NightKind.CHECK:  # then the folder has a report as any run has
             folder.write_json("finalists.json", {"points": [asdict(gate.candidate)]})
         arms = _Arms(gate, folder, observer, stopped)
         night = arms.measured(gate.tonight())
-        if night.failure is None and breaches(earlier, night, gate.accepted):
+        if breaches(history, night, gate.accepted):
             observer.note("Something lies below its bound: measured again at once.")
             night = arms.measured_again(night)
-        judged = judge(earlier, night, gate.accepted)
-        said = tuple(dict.fromkeys((*explain(earlier, judged), *judged.night.said)))
-        night = replace(judged.night, said=said, ended_at=time.time())
-        gate.history.add(night)
-    return replace(judged, night=night)
+        judged = _concluded(gate, history, judge(history, night, gate.accepted))
+        gate.history.add(judged.night)
+    return judged
+
+
+def _concluded(gate: Gate, history: Sequence[Night], judged: Judgement) -> Judgement:
+    """With its explanation. The first night of a machine is held against what was pinned."""
+    night = judged.night
+    if gate.kind is NightKind.CHECK and not earlier(history, night):
+        pinned = gate.as_pinned()
+        drifted = night.verdict is NightVerdict.INSUFFICIENT and drift([pinned], night)
+        night = replace(night, verdict=NightVerdict.CONFIG_DRIFT) if drifted else night
+        judged = replace(judged, night=replace(night, said=(*night.said, *since_pinned(pinned, night))))
+    said = explain(history, judged)
+    return replace(judged, night=replace(judged.night, said=said, ended_at=time.time()))
 
 
 @dataclass

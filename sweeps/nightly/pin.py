@@ -23,6 +23,7 @@ from sweeps.export.choice import Why, choose
 from sweeps.nightly.fingerprint import segment_of, versions_of
 from sweeps.outcome import SIDES_FILE
 from sweeps.prepare import Plan, plan_to_start, whole_space
+from sweeps.strict_yaml import read_yaml
 from sweeps.sweep import Sweep, parse_sweep
 
 BLOCKS = 4  # of one night, and again after a breach
@@ -161,10 +162,8 @@ def read_pin(path: Path) -> Pin:
         why = getattr(error, "strerror", None) or error
         raise UsageError(f"cannot read the pinned file {path}: {why} (`tuner pin RUN` writes one)") from error
     try:
-        content = yaml.safe_load(text)
+        content = read_yaml(text, str(path))
         found = _File.model_validate(content if isinstance(content, dict) else {})
-    except yaml.YAMLError as error:
-        raise UsageError(f"{path} is not valid YAML: {' '.join(str(error).split())}") from error
     except ValidationError as error:
         places = ", ".join(sorted({".".join(map(str, e["loc"])) for e in error.errors()}))
         raise UsageError(

@@ -62,7 +62,7 @@ space: {draft-simple: {n_max: [4], n_min: [0], p_min: [0.5]}}
         ("shared: {NCCL_PROTO: [null, LL]}", "shared: NCCL_PROTO: null is no value; write `unset`"),
         (IN_DOCKER % "options: {userns_mode: keep}", "options.userns_mode: expected host, the one value"),
         ("shared: {NCCL_PROTO: }", "shared: NCCL_PROTO: null is no value; write `unset`"),
-        (IN_DOCKER % "shm_size: big", "container: shm_size: 'big' is no size"),
+        (IN_DOCKER % "shm_size: big", "container.shm_size: 'big' is no size"),
         (IN_DOCKER % "options: {cap-ad: [X]}", "did you mean cap_add?"),
     ],
 )

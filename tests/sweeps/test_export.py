@@ -95,7 +95,7 @@ class TestWhich:
     def test_nothing_of_an_empty_run(self, tmp_path: Path) -> None:
         with pytest.raises(UsageError, match="Nothing has been measured yet"):
             export(run_folder(tmp_path / "run", SWEEP, [], arm_with(ARGV)), "command")
-        with pytest.raises(UsageError, match="no run folder"):
+        with pytest.raises(UsageError, match=r"there is no folder .*/nothing \(runs here: .*/run\)"):
             export(RunFolder(tmp_path / "nothing"), "command")
 
     @pytest.mark.parametrize("named", [{"trial": 2}, {"point": SLOW.label}, {"point": SLOW.key}])
@@ -214,6 +214,20 @@ class TestCommand:
         assert (environment["FOO"], environment["NCCL_PROTO"]) == ("a 'b' $c", "LL")
         assert "NCCL_ALGO" not in environment
         assert "env -u NCCL_ALGO" in read_run(folder)[0].command
+
+    @pytest.mark.parametrize("host", ["0.0.0.0", "::1", "localhost", "gpu-1.example.com", "2gpus"])
+    def test_any_address_is_listened_on(self, tmp_path: Path, host: str) -> None:
+        argv, _ = started(export(won(tmp_path, dumping()), "command", host=host).text, tmp_path)
+        assert argv == ["--host", host, "--port", "8080"]
+
+    @pytest.mark.parametrize(
+        "host",
+        ["", " ", "a b", "http://a", "a:80", "[::1]", "300.1.2.3", "-a", "a_b", "a\n", "--x", "fe80::1%eth0"],
+    )
+    @pytest.mark.parametrize("form", ["command", "compose", "json"])
+    def test_what_is_no_address_is_refused(self, tmp_path: Path, form: str, host: str) -> None:
+        with pytest.raises(UsageError, match="expected an address without scheme, port or spaces"):
+            export(won(tmp_path, dumping()), form, host=host)
 
     def test_the_usual_port_on_loopback(self, tmp_path: Path) -> None:
         argv, _ = started(export(won(tmp_path, dumping()), "command").text, tmp_path)

@@ -311,3 +311,16 @@ class TestCommand:
         file = tmp_path / "serve.sh"
         file.write_text(text)
         ran(program("shellcheck"), file)
+
+    def test_a_port_is_published_on_an_ip_address(self, tmp_path: Path) -> None:
+        folder = boxed(tmp_path)
+        assert "-p '[::1]:8123:8123'" in export(folder, "command", port=8123, host="::1").text
+        ports = service(export(folder, "compose", host="::1").text, tmp_path, HF_TOKEN="x")["ports"]
+        assert ports[0]["host_ip"] in ("::1", "[::1]")
+        for form in ("command", "compose", "json"):
+            with pytest.raises(UsageError, match="--host localhost: the port of a container is published on"):
+                export(folder, form, host="localhost")
+
+    def test_on_the_network_of_the_host_a_name_will_do(self, tmp_path: Path) -> None:
+        folder = boxed(tmp_path, {**BOXED, "network": "host"})
+        assert "--host localhost" in export(folder, "command", host="localhost").text

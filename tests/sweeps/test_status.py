@@ -319,7 +319,7 @@ def test_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
     assert code("list", tmp_path, "--json") == 0
     assert json.loads(capsys.readouterr().out)["runs"][0]["verdict"]
     assert code("status", tmp_path / "nowhere") == 2
-    assert "no run folder" in capsys.readouterr().err
+    assert "there is no folder" in capsys.readouterr().err
     assert code("list", tmp_path / "nowhere") == 2
 
 

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from analysis.nightly.explain import explain
 from analysis.nightly.judgement import Judged, Judgement, State
@@ -43,7 +44,7 @@ USUAL = {
 LEAST = {SPEED_UP: 0.03, BASELINE: 0.05, LENGTH: 0.03}  # minimum effects of the rule; of a position 0.03
 
 
-def night(days_ago: float = 0.0, values: Mapping[str, float] | None = None, **changed: object) -> Night:
+def night(days_ago: float = 0.0, values: Mapping[str, float] | None = None, **changed: Any) -> Night:
     """One night of `qwen3-235b` on `gpu-box-1`; tonight unless it is told when."""
     began_at = TONIGHT_AT - days_ago * DAY_S
     made = Night(
@@ -59,10 +60,10 @@ def night(days_ago: float = 0.0, values: Mapping[str, float] | None = None, **ch
         blocks=5,
         values=USUAL if values is None else values,
     )
-    return replace(made, **changed)  # type: ignore[arg-type]
+    return replace(made, **changed)
 
 
-def history(nights: int = 20, **changed: object) -> list[Night]:
+def history(nights: int = 20, **changed: Any) -> list[Night]:
     """So many good nights before tonight, their figures a little apart."""
     return [night(ago, _wobbling(ago), **changed) for ago in range(nights, 0, -1)]
 

@@ -1,9 +1,12 @@
 """A finished run of the stand-in engine, for what is pinned of it."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from launchers.fake import FakeEngine
+from results.records import Point
 from results.store import RunFolder
 from sweeps.prepare import prepare
 from sweeps.run import run_sweep
@@ -25,10 +28,16 @@ SWEEP = {
 def finished(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
     """With a winner: the stand-in is faster when it drafts."""
     folder = RunFolder(tmp_path_factory.mktemp("nightly") / "guarded")
+    plan = replace(prepare(Sweep.model_validate(SWEEP)), engine=FakeEngine(_speed))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("analysis.block.MIN_CONCURRENCY_SHARE", 0.5)
-        run_sweep(prepare(Sweep.model_validate(SWEEP)), folder, Recorder(), lambda: False)
+        run_sweep(plan, folder, Recorder(), lambda: False)
     return folder
+
+
+def _speed(point: Point, _: str) -> float:
+    """So far apart that a busy machine does not blur it."""
+    return 200.0 if point.is_baseline else 400.0 + 50.0 * int(point.knobs["m"])
 
 
 @pytest.fixture

@@ -25,7 +25,12 @@ Speed = Callable[[Point, str], float]
 
 
 def steady(point: Point, _: str) -> float:
-    return 300.0 if point.is_baseline else 450.0
+    return 200.0 if point.is_baseline else 800.0
+
+
+def slower(point: Point, _: str) -> float:
+    """So much that a busy machine does not hide it."""
+    return 200.0 if point.is_baseline else 300.0
 
 
 def gate(pinned_file: Path, tmp_path: Path, engine: FakeEngine, kind: NightKind = NightKind.CHECK) -> Gate:
@@ -50,28 +55,26 @@ def test_the_first_night_has_nothing_to_compare_with(pinned_file: Path, tmp_path
     judged = night(gate(pinned_file, tmp_path, FakeEngine(steady)), tmp_path)
     assert judged.verdict is NightVerdict.INSUFFICIENT
     assert EXIT_CODES[judged.verdict] == 4
-    assert judged.night.values[SPEED_UP] == pytest.approx(1.5, rel=0.2)
+    assert 1.5 < judged.night.values[SPEED_UP] < 5
     (recorded,) = open_history(str(tmp_path / "history")).nights("guarded")
     assert recorded == judged.night
     assert recorded.blocks == 2 and recorded.machine == "one" and recorded.said
     report, _ = read_run(RunFolder(tmp_path / "night"))
-    assert (
-        report.verdicts[0].point == judged.night and report.verdicts
-    ) or report.blocks  # a page can be drawn
+    assert [v.point.method for v in report.verdicts] == ["fake-ngram"]  # a page as of any run
 
 
 def test_a_night_like_the_others_passes(pinned_file: Path, tmp_path: Path) -> None:
     made = gate(pinned_file, tmp_path, FakeEngine(steady))
     first = night(made, tmp_path).night
-    add_past(made, 14, {name: first.values[name] * 0.97 for name in (SPEED_UP, BASELINE)})
+    add_past(made, 14, {name: first.values[name] * 0.6 for name in (SPEED_UP, BASELINE)})
     judged = night(made, tmp_path, "other")
     assert judged.verdict is NightVerdict.PASS
     assert not judged.night.again
 
 
 def test_a_slower_winner_is_measured_again_and_is_a_regression(pinned_file: Path, tmp_path: Path) -> None:
-    made = gate(pinned_file, tmp_path, FakeEngine(lambda p, _: 300.0 if p.is_baseline else 330.0))
-    add_past(made, 20, {SPEED_UP: 1.5, BASELINE: 200.0})
+    made = gate(pinned_file, tmp_path, FakeEngine(slower))
+    add_past(made, 20, {SPEED_UP: 4.0, BASELINE: 90.0})
     judged = night(made, tmp_path)
     assert judged.verdict is NightVerdict.REGRESSION
     assert EXIT_CODES[judged.verdict] == 3
@@ -82,23 +85,23 @@ def test_a_slower_winner_is_measured_again_and_is_a_regression(pinned_file: Path
 
 
 def test_a_breach_that_does_not_come_again_is_no_alarm(pinned_file: Path, tmp_path: Path) -> None:
-    blocks = iter(range(100))
+    observer = Recorder()
 
-    def once_slow(point: Point, _: str) -> float:
+    def slow_until_told(point: Point, _: str) -> float:
         if point.is_baseline:
-            return 300.0
-        return 330.0 if next(blocks) < 4 else 480.0  # two Blocks of two prompts
+            return 200.0
+        return 1200.0 if any("measured again" in note for note in observer.notes) else 220.0
 
-    made = gate(pinned_file, tmp_path, FakeEngine(once_slow))
-    add_past(made, 20, {SPEED_UP: 1.4, BASELINE: 200.0})
-    judged = night(made, tmp_path)
+    made = gate(pinned_file, tmp_path, FakeEngine(slow_until_told))
+    add_past(made, 20, {SPEED_UP: 2.0, BASELINE: 90.0})
+    judged = run_night(made, RunFolder(tmp_path / "night"), observer, lambda: False)
     assert judged.verdict is NightVerdict.PASS
     assert judged.night.breached == (SPEED_UP,) and not judged.night.alarms
 
 
 def test_an_accepted_shift_begins_anew(pinned_file: Path, tmp_path: Path) -> None:
-    made = gate(pinned_file, tmp_path, FakeEngine(lambda p, _: 300.0 if p.is_baseline else 330.0))
-    add_past(made, 20, {SPEED_UP: 1.5, BASELINE: 200.0})
+    made = gate(pinned_file, tmp_path, FakeEngine(slower))
+    add_past(made, 20, {SPEED_UP: 4.0, BASELINE: 90.0})
     accepted = [Accepted(19.5 * 86400, "all", "the new engine is safer")]
     judged = night(replace(made, accepted=accepted), tmp_path)
     assert judged.verdict is NightVerdict.INSUFFICIENT
@@ -135,7 +138,7 @@ def test_the_baseline_against_itself_is_a_night_of_its_own_kind(pinned_file: Pat
     made = gate(pinned_file, tmp_path, FakeEngine(steady), NightKind.AA)
     judged = night(made, tmp_path)
     assert judged.night.kind is NightKind.AA
-    assert judged.night.values[SPEED_UP] == pytest.approx(1, abs=0.2)
+    assert judged.night.values[SPEED_UP] == pytest.approx(1, abs=0.5)
     assert set(judged.night.values) == {SPEED_UP}
     usual = night(gate(pinned_file, tmp_path, FakeEngine(steady)), tmp_path, "usual")
     assert usual.verdict is NightVerdict.INSUFFICIENT
@@ -174,23 +177,35 @@ def test_a_killed_machine_leaves_a_readable_history(pinned_file: Path, tmp_path:
 
 def test_two_machines_are_judged_apart(pinned_file: Path, tmp_path: Path) -> None:
     made = gate(pinned_file, tmp_path, FakeEngine(steady))
-    add_past(made, 20, {SPEED_UP: 3.0, BASELINE: 900.0})
+    add_past(made, 20, {SPEED_UP: 30.0, BASELINE: 90.0})
     other = night(replace(made, machine="two"), tmp_path)
     assert other.verdict is NightVerdict.INSUFFICIENT
     assert night(made, tmp_path, "same").verdict is NightVerdict.REGRESSION
 
 
 def test_a_server_with_other_settings_is_drift_not_regression(pinned_file: Path, tmp_path: Path) -> None:
-    made = gate(pinned_file, tmp_path, FakeEngine(lambda p, _: 300.0 if p.is_baseline else 330.0))
+    made = gate(pinned_file, tmp_path, FakeEngine(slower))
     other = replace(made.pin, effective={**made.pin.effective, "winner n": "16"})
-    add_past(replace(made, pin=other), 20, {SPEED_UP: 1.5, BASELINE: 200.0})
+    add_past(replace(made, pin=other), 20, {SPEED_UP: 4.0, BASELINE: 90.0})
     judged = night(made, tmp_path)
     assert judged.verdict is NightVerdict.CONFIG_DRIFT
     assert "16" in " ".join(judged.night.said)
 
 
 def test_a_setting_that_a_new_version_adds_hides_no_regression(pinned_file: Path, tmp_path: Path) -> None:
-    made = gate(pinned_file, tmp_path, FakeEngine(lambda p, _: 300.0 if p.is_baseline else 330.0))
+    made = gate(pinned_file, tmp_path, FakeEngine(slower))
     fewer = {name: value for name, value in made.pin.effective.items() if name != "winner n"}
-    add_past(replace(made, pin=replace(made.pin, effective=fewer)), 20, {SPEED_UP: 1.5, BASELINE: 200.0})
+    add_past(replace(made, pin=replace(made.pin, effective=fewer)), 20, {SPEED_UP: 4.0, BASELINE: 90.0})
     assert night(made, tmp_path).verdict is NightVerdict.REGRESSION
+
+
+def test_the_first_night_is_held_against_what_was_pinned(pinned_file: Path, tmp_path: Path) -> None:
+    made = gate(pinned_file, tmp_path, FakeEngine(slower))
+    other = replace(made.pin, effective={**made.pin.effective, "winner n": "16"}, expected={SPEED_UP: 4.0})
+    judged = night(replace(made, pin=other), tmp_path)
+    assert judged.verdict is NightVerdict.CONFIG_DRIFT
+    said = " ".join(judged.night.said)
+    assert "winner n 16 -> 4" in said
+    assert "4.000x when pinned" in said
+    second = night(gate(pinned_file, tmp_path, FakeEngine(steady)), tmp_path, "second")
+    assert "pinned" not in " ".join(second.night.said)

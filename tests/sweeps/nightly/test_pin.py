@@ -42,7 +42,7 @@ def test_only_a_confirmed_winner_is_pinned(finished: RunFolder, tmp_path: Path) 
     loser = next(t for t in finished.trials() if t.point.knobs.get("m") == 2)
     with pytest.raises(UsageError, match="was not confirmed"):
         pin_of(finished, loser.point.label)
-    with pytest.raises(UsageError, match="no run folder"):
+    with pytest.raises(UsageError, match="there is no folder"):
         pin_of(RunFolder(tmp_path / "nothing"))
 
 

@@ -1,0 +1,51 @@
+"""What a dry run says of time and of the smallest effect."""
+
+import re
+from typing import Any
+
+import pytest
+
+from results.records import Phase
+from sweeps.forecast import ASSUMED_PROMPT_TOKENS_PER_S, comparison_time, sensitivity, sweep_time
+from sweeps.prepare import Plan, prepare
+from sweeps.sweep import Sweep
+
+
+def plan(context: int = 0, looks: tuple[int, ...] = (4, 8, 12, 20), **content: Any) -> Plan:
+    """One class and one trial of 8 prompts, on the stand-in engine."""
+    workload = {"classes": ["chat"], "prompts_per_class": 8, "context": [context]}
+    confirm = {"looks": [*looks], "finalists": 1}
+    asked = {"engine": "fake", "workload": workload, "confirm": confirm, "budget": {"trials": 1}, **content}
+    return prepare(Sweep.model_validate(asked))
+
+
+def test_the_first_and_the_last_look() -> None:
+    said = "is seen after 4 Blocks and one of 1.6% after 20 (in 8 of 10 runs)."
+    assert sensitivity(plan()).endswith(said)
+
+
+def test_a_single_look_is_said_once() -> None:
+    said = sensitivity(plan(looks=(4,)))
+    assert said.endswith("is seen after 4 Blocks (in 8 of 10 runs).")
+    assert said.count("Blocks") == 1
+    assert len(re.findall(r"\d%", said)) == 2  # the noise, and the effect
+
+
+@pytest.mark.parametrize("closed", [1, 2])
+def test_reading_long_prompts_takes_its_time(closed: int) -> None:
+    context = 30_000
+    short, long = (plan(n, (4,), load=[{"closed": closed}]) for n in (0, context))
+    prompts = sum(len(w.prompts) for w in long.windows[Phase.SEARCH])
+    reading_min = (
+        4 * 2 * prompts * context / ASSUMED_PROMPT_TOKENS_PER_S / 60
+    )  # at the one look, of both sides
+    before, after = (_minutes(comparison_time([p, p])) for p in (short, long))
+    assert after - before == pytest.approx(reading_min, abs=2)
+    for said in (comparison_time([long, long]), sweep_time(long)):
+        assert "one stream gives 100 tokens/s and prompts are read at 2000 tokens/s." in said
+
+
+def _minutes(said: str) -> int:
+    found = re.match(r"About (\d+) min", said)
+    assert found
+    return int(found[1])
