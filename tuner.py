@@ -689,11 +689,6 @@ def _show_night(
         _append(summary, text.summary(judged))
 
 
-def _say_if(line: str) -> None:
-    if line:
-        _say(line)
-
-
 def _check_versions(
     file: Path,
     changes: Sequence[str],
@@ -764,6 +759,11 @@ def _show_check(
     for note in notes:
         _say(f"Note: {note}")
     _say(f"Records: {folder.path}")
+
+
+def _say_if(line: str) -> None:
+    if line:
+        _say(line)
 
 
 @app.command()
