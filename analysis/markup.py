@@ -92,18 +92,32 @@ class Scale:
 
 
 def figure(drawn: Figure | None) -> str:
-    if drawn is None:
-        return ""
+    return f"<figure>{_caption(drawn)}{_legend(drawn)}{drawn.svg}</figure>" if drawn is not None else ""
+
+
+def chart(drawn: Figure, said: str = "") -> str:
+    """A figure with marks that can be pointed at; `said` is the text of the first that is read out.
+
+    A figure as wide as the page scrolls in its own box where the page is narrow.
+    """
+    return (
+        f'<figure class="chart">{_caption(drawn)}{_legend(drawn) if drawn.keys else ""}'
+        f'<div class="scroll plot">{drawn.svg}</div>'
+        f'<p class="readout" aria-hidden="true">{text(said)}</p></figure>'
+    )
+
+
+def _caption(drawn: Figure) -> str:
+    return f"<figcaption><strong>{text(drawn.title)}</strong> {text(drawn.caption)}</figcaption>"
+
+
+def _legend(drawn: Figure) -> str:
     keys = "".join(
         f'<li><span class="glyph" style="color:var({k.variable})" aria-hidden="true">{k.glyph}</span> '
         f"{text(k.label)}</li>"
         for k in drawn.keys
     )
-    legend = f'<ul class="keys">{keys}</ul>' if keys else "<div></div>"
-    return (
-        f"<figure><figcaption><strong>{text(drawn.title)}</strong> {text(drawn.caption)}</figcaption>"
-        f"{legend}{drawn.svg}</figure>"
-    )
+    return f'<ul class="keys">{keys}</ul>' if keys else "<div></div>"
 
 
 def pair(*drawn: Figure | None) -> str:
@@ -118,8 +132,9 @@ def section(id: str, title: str, *parts: str, empty: str = "") -> str:
     return f'<section id="{id}"><h2>{text(title)}</h2>{inside}</section>' if inside else ""
 
 
-def folded(title: str, inside: str) -> str:
-    return f"<details><summary>{text(title)}</summary>{inside}</details>" if inside else ""
+def folded(title: str, inside: str, *, shown: bool = False) -> str:
+    opened = " open" if shown else ""
+    return f"<details{opened}><summary>{text(title)}</summary>{inside}</details>" if inside else ""
 
 
 def block(code: str) -> str:

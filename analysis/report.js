@@ -46,6 +46,43 @@ markStops();
 addEventListener("resize", markStops);
 document.addEventListener("toggle", markStops, true);
 
+// A chart of nights is one stop of the keyboard: the arrows lead from mark to mark, the line below reads it.
+for (const chart of document.querySelectorAll(".chart")) {
+  const [box, svg, readout] = [".plot", "svg", ".readout"].map((part) => chart.querySelector(part));
+  const marks = [...svg.querySelectorAll(".marks path")];
+  const places = marks.map((mark) => mark.getAttribute("d").match(/[\d.]+/g).slice(0, 2).map(Number));
+  const tell = (mark) => {
+    marks.forEach((other) => other.classList.toggle("at", other === mark));
+    if (mark) readout.textContent = mark.textContent;
+  };
+  box.scrollLeft = box.scrollWidth; // the last nights first
+  svg.addEventListener("focusin", ({ target }) => {
+    marks.forEach((mark) => mark.setAttribute("tabindex", mark === target ? 0 : -1));
+    tell(target);
+  });
+  svg.addEventListener("focusout", () => tell());
+  svg.addEventListener("pointerleave", () => tell());
+  svg.addEventListener("pointermove", ({ clientX, clientY }) => {
+    const [x, y] = inUnits(svg, clientX, clientY);
+    const far = places.map(([left, top]) => Math.hypot(left - x, (top - y) / 3));
+    const nearest = far.indexOf(Math.min(...far));
+    tell(far[nearest] < 40 ? marks[nearest] : undefined);
+  });
+  svg.addEventListener("keydown", (event) => {
+    const last = marks.length - 1;
+    const at = marks.indexOf(document.activeElement);
+    const to = { ArrowLeft: at - 1, ArrowRight: at + 1, Home: 0, End: last }[event.key];
+    if (to === undefined) return;
+    event.preventDefault();
+    marks[Math.min(Math.max(to, 0), last)].focus();
+  });
+}
+
+function inUnits(svg, clientX, clientY) {
+  const { x, y } = new DOMPoint(clientX, clientY).matrixTransform(svg.getScreenCTM().inverse());
+  return [x, y];
+}
+
 for (const box of document.querySelectorAll(".copyable")) {
   const button = document.createElement("button");
   button.type = "button";

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 Paint = Callable[["Axes"], None]
 
 WIDTH = 400  # user units; a column of the page is 360 to 480 px wide, so text keeps its size
+WHOLE = 960  # the same of a figure as wide as the page
 LEFT = 50
 RIGHT = 12
 _TOP, _BOTTOM = 14, 44
@@ -60,13 +61,21 @@ _STYLE: Mapping["RcKeyType", Any] = MappingProxyType(
 )
 
 
-def draw(id: str, title: str, description: str, paint: Paint, height: int, left: int = LEFT) -> str:
-    """One `<svg>` element of WIDTH x height user units; `paint` fills its axes."""
-    return draw_stack(id, title, description, (paint,), height, left)
+def draw(
+    id: str, title: str, description: str, paint: Paint, height: int, left: int = LEFT, width: int = WIDTH
+) -> str:
+    """One `<svg>` element of width x height user units; `paint` fills its axes."""
+    return draw_stack(id, title, description, (paint,), height, left, width)
 
 
 def draw_stack(
-    id: str, title: str, description: str, paints: Sequence[Paint], height: int, left: int = LEFT
+    id: str,
+    title: str,
+    description: str,
+    paints: Sequence[Paint],
+    height: int,
+    left: int = LEFT,
+    width: int = WIDTH,
 ) -> str:
     """Several axes of the same width in one `<svg>`, from the top down."""
     import matplotlib
@@ -75,26 +84,39 @@ def draw_stack(
     written = io.StringIO()
     with matplotlib.rc_context({**_STYLE, "svg.hashsalt": id}), warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # a glyph that only the reader's browser has
-        figure = Figure(figsize=(WIDTH / 72, height / 72), facecolor="none")
-        wide, top = WIDTH - left - RIGHT, _TOP + (_TITLE if len(paints) > 1 else 0)
+        figure = Figure(figsize=(width / 72, height / 72), facecolor="none")
+        wide, top = width - left - RIGHT, _TOP + (_TITLE if len(paints) > 1 else 0)
         each = (height - _BOTTOM - top + _BETWEEN) / len(paints)
         for place, paint in enumerate(reversed(paints)):
             low = _BOTTOM + place * each
-            paint(figure.add_axes((left / WIDTH, low / height, wide / WIDTH, (each - _BETWEEN) / height)))
+            paint(figure.add_axes((left / width, low / height, wide / width, (each - _BETWEEN) / height)))
         figure.savefig(written, format="svg", metadata={"Date": None})
-    return _embed(written.getvalue(), id, title, description, height)
+    return _embed(written.getvalue(), id, title, description, (width, height))
 
 
-def _embed(document: str, id: str, title: str, description: str, height: int) -> str:
+def _embed(document: str, id: str, title: str, description: str, size: tuple[int, int]) -> str:
     body = re.sub(r"^.*?</metadata>|</svg>\s*$", "", document, flags=re.DOTALL)
     body = re.sub(r"<style.*?</style>", "", body, count=1, flags=re.DOTALL)
     body = re.sub(r"<[^>]+>", lambda tag: _themed(tag[0], id), body)
     body = re.sub(r">\s+<", "><", body)
     return (
-        f'<svg viewBox="0 0 {WIDTH} {height}" role="img" aria-labelledby="{id}-title {id}-text">'
+        f'<svg viewBox="0 0 {size[0]} {size[1]}" role="img" aria-labelledby="{id}-title {id}-text">'
         f'<title id="{id}-title">{html.escape(title)}</title>'
         f'<desc id="{id}-text">{html.escape(description)}</desc>{body}</svg>'
     )
+
+
+def place(axes: "Axes", x: float, y: float) -> tuple[float, float]:
+    """Where a point of the axes lies in the `<svg>`, in user units from its upper left corner."""
+    figure = axes.get_figure(root=True)
+    assert figure is not None  # axes are always in one here
+    across, up = axes.transData.transform((x, y)) * 72 / figure.dpi
+    return across, figure.get_figheight() * 72 - up
+
+
+def with_marks(drawn: str, marks: str) -> str:
+    """A drawn `<svg>` with elements over it that the reader can point at, each with a text of its own."""
+    return drawn.replace('role="img"', 'role="group"', 1).removesuffix("</svg>") + marks + "</svg>"
 
 
 def _themed(tag: str, id: str) -> str:

@@ -8,7 +8,7 @@ from statistics import median
 SHORTEST = 5  # nights of one level
 _REACH = 3  # neighbours on either side that say what is usual
 _USUAL = 3.0  # standard deviations
-_PENALTY = 6.0  # times log(nights), in squared standard deviations: room for nights that resemble each other
+_PENALTY = 8.0  # times log(nights), in squared standard deviations: room for nights that resemble each other
 _FINEST = 1e-3  # of the level: series without noise have steps too, but not such small ones
 
 

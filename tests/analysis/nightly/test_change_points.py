@@ -1,4 +1,4 @@
-"""Change points: exact against brute force, blind to outliers, quiet on noise, right where there is a step."""
+"""Change points: exact against brute force, blind to outliers, quiet on noise, right where a step is."""
 
 import math
 import random
@@ -8,7 +8,7 @@ from statistics import fmean
 
 import pytest
 
-from analysis.nightly.changes import SHORTEST, best_cuts, change_points
+from analysis.nightly.change_points import SHORTEST, best_cuts, change_points
 
 
 def _all_cuts(length: int, begin: int = 0) -> Iterator[list[int]]:
