@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from math import isfinite, nan
 from typing import Protocol
 
 from analysis.nightly.change_points import change_points
@@ -128,8 +129,8 @@ def last_good(course: Course) -> Night | None:
 
 
 def series_in(nights: Sequence[Night]) -> list[str]:
-    """Every series that some night has, in the order of their first night."""
-    return list(dict.fromkeys(series for night in nights for series in night.values))
+    """Every series that some night has a figure of, in the order of their first night."""
+    return list(dict.fromkeys(s for night in nights for s, value in night.values.items() if isfinite(value)))
 
 
 def segments_begun(nights: Sequence[Night]) -> list[Begun]:
@@ -185,7 +186,7 @@ def _curve(course: Course, series: str, bounds: Bounds) -> Curve:
     for night, bound in zip(course.nights, known, strict=True):
         if night.id in firsts:
             stretches.append([])
-        if series in night.values:
+        if isfinite(night.values.get(series, nan)):
             stretches[-1].append(_seen(night, series, bound))
     drawn = tuple(tuple(stretch) for stretch in stretches if stretch)
     return Curve(series, drawn, tuple(one for stretch in drawn for one in _levels(stretch)))

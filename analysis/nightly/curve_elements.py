@@ -39,7 +39,7 @@ def elements(axes: "Axes", marks: Sequence[Mark], scale: Scale, look: Look) -> s
         x, y = svg.place(axes, mark.at / DAY_S, _height(axes, mark, scale, look))
         place = f"M{x + BESIDE * mark.rerun:.1f} {y:.1f}{paths[mark.form]}"
         drawn.append(_element(mark, place, stop=i == len(in_order) - 1))
-    return f'<g class="marks" style="--dot:{2 * radius:.1f}px">{"".join(drawn)}</g>'
+    return f'<g class="marks" stroke-width="{2 * radius:.1f}">{"".join(drawn)}</g>'
 
 
 def _ring(radius: float) -> str:

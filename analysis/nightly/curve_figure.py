@@ -114,6 +114,7 @@ def _figure(chart: _Chart, id: str, name: str, caption: str, keys: tuple[Key, ..
             _texts(axes, chart)
         placed.append(elements(axes, chart.marks, chart.scale, look))
 
+    name, caption = words.clean(name), words.clean(caption)
     drawn = svg.draw(id, name, caption, paint, look.height, look.left, look.width)
     return Figure(id, name, caption, svg.with_marks(drawn, "".join(placed)), keys)
 

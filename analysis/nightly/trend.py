@@ -55,7 +55,7 @@ def markdown(trend: Trend) -> str:
     ]
     for one in trend_content.drawn(found, trend):
         parts += [
-            as_table(trend_tables.of_all(one.course, one.curves)),
+            as_table(trend_tables.of_all(as_text(one.course.name), one.curves)),
             as_table(trend_tables.began(one.course, one.overall)),
         ]
     parts.append(as_table(trend_tables.false_alarms(found)))

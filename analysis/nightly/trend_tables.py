@@ -102,9 +102,9 @@ def of_family(name: str, curves: Sequence[Curve]) -> Table:
     return Table("series", f"{name}: the last night of each", columns, rows, frozenset(counts))
 
 
-def of_all(course: Course, curves: Sequence[Curve]) -> Table:
+def of_all(name: str, curves: Sequence[Curve]) -> Table:
     """The last night of every series of a course."""
-    shown = of_family(course.name, curves)
+    shown = of_family(name, curves)
     rows = tuple((Entry(title(c.series)), *_series_row(c)) for c in curves)
     return Table(shown.id, shown.title, shown.columns, rows, shown.numeric)
 
