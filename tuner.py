@@ -358,8 +358,17 @@ def _draw(folder: "RunFolder", report: "ReportInput", *, err: bool = False) -> N
 @app.command()
 def report(
     runs: Annotated[
-        list[Path], typer.Argument(metavar="RUN [OTHER]", help="A run folder; or two, to set side by side.")
-    ],
+        list[Path] | None,
+        typer.Argument(metavar="RUN [OTHER]", help="A run folder; or two, to set side by side."),
+    ] = None,
+    history: Annotated[
+        str | None,
+        typer.Option(metavar="DIR|URL", help="In place of a run: the nights of tuner check, as a trend."),
+    ] = None,
+    pinned: Annotated[
+        Path | None,
+        typer.Option("--pin", metavar="FILE", help="With --history: of this pinned file, and its shifts."),
+    ] = None,
     form: Annotated[
         str, typer.Option("--format", help="html, md, csv or json; of two runs no csv.")
     ] = "html",
@@ -368,12 +377,16 @@ def report(
     ] = None,
     show: Annotated[bool, typer.Option("--open", help="Open the page in a browser.")] = False,
 ) -> None:
-    """Draw the report of a run, finished or not; or of two runs side by side."""
+    """Draw the report of a run, finished or not; of two runs side by side; or the trend of a history."""
     from sweeps.mistakes import nearest
 
-    if len(runs) > 2:
+    if len(runs or ()) > 2:
         raise UsageError("one run folder, or two to set side by side")
-    forms, target = _forms(runs)
+    if bool(runs) == (history is not None):
+        raise UsageError("name a run folder, or two, or --history DIR: one of them")
+    if pinned is not None and history is None:
+        raise UsageError("--pin goes with --history")
+    forms, target = _trend_forms(history, pinned) if history is not None else _forms(runs or ())
     if form not in forms:
         raise UsageError(f"--format {form}: no such form{nearest(form, [*forms])}")
     text = forms[form]()
@@ -404,6 +417,22 @@ def _forms(runs: Sequence[Path]) -> tuple[dict[str, Callable[[], str]], Path]:
     both = {"html": two_runs_page.html, "md": two_runs_page.markdown, "json": two_runs_page.as_json}
     page = runs[1] / f"beside-{runs[0].resolve().name}.html"
     return {name: partial(draw, two) for name, draw in both.items()}, page
+
+
+def _trend_forms(where: str, pinned: Path | None) -> tuple[dict[str, Callable[[], str]], Path]:
+    """What can be made of a history, or of one pin of it, and where the page of it belongs."""
+    from analysis.nightly import trend
+    from results.history import open_history
+    from sweeps.nightly.accept import read_accepted
+    from sweeps.nightly.pin import read_pin
+
+    name = read_pin(pinned).name if pinned is not None else None
+    shown = trend.Trend(open_history(where).nights(name), read_accepted(pinned) if pinned is not None else ())
+    if not shown.nights:
+        of = f" of {name}" if name is not None else ""
+        raise UsageError(f"no night{of} in that history: `tuner check PINNED --history ...` records one")
+    made = {"html": trend.html, "md": trend.markdown, "csv": trend.csv, "json": trend.as_json}
+    return {form: partial(make, shown) for form, make in made.items()}, Path("trend.html")
 
 
 def _read(run: Path) -> "ReportInput":

@@ -1,37 +1,22 @@
 """The nights of one pin on one machine, and each of their series as the trend page draws it."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from math import isfinite, nan
-from typing import Protocol
 
+from analysis.nightly.bounds import Bound, all_bounds
 from analysis.nightly.change_points import change_points
 from analysis.nightly.changed import differences, settings
-from results.nights import TOLD, Accepted, Night, NightKind, NightVerdict, kind_of
-
-
-class Bound(Protocol):
-    @property
-    def centre(self) -> float: ...
-    @property
-    def lowest(self) -> float: ...
-    @property
-    def nights(self) -> int: ...
-
-
-# By series what each night of a history was compared with, in its order; None where there was too little.
-Bounds = Mapping[str, Sequence[Bound | None]]
+from results.nights import Accepted, Night, NightKind, NightVerdict
 
 
 @dataclass(frozen=True, slots=True)
 class Trend:
-    """The nights, in any order, and the rule that judged them."""
+    """A history, in any order, and what was accepted of it."""
 
     nights: Sequence[Night]
-    accepted: Sequence[Accepted]
-    bounds: Callable[[Sequence[Night], Sequence[Accepted]], Bounds]
-    false_alarms: Callable[[Sequence[Night]], object] | None = None  # of A/A nights; str of it is a sentence
+    accepted: Sequence[Accepted] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,18 +157,17 @@ def shifts_begun(course: Course, series: str) -> list[Begun]:
     return [Begun(night, one.reason, one.reason, accepted=True) for one, night in of_it]
 
 
-def curves(course: Course, trend: Trend) -> tuple[Curve, ...]:
+def curves(course: Course) -> tuple[Curve, ...]:
     """Of every series that some night has."""
-    bounds = trend.bounds(course.nights, course.accepted)
-    return tuple(_curve(course, series, bounds) for series in series_in(course.nights))
+    bounds = all_bounds(course.nights, course.accepted)
+    unknown = [None] * len(course.nights)
+    return tuple(_curve(course, name, bounds.get(name, unknown)) for name in series_in(course.nights))
 
 
-def _curve(course: Course, series: str, bounds: Bounds) -> Curve:
+def _curve(course: Course, series: str, bounds: Sequence[Bound | None]) -> Curve:
     firsts = {b.night.id for b in (*segments_begun(course.nights), *shifts_begun(course, series))}
     stretches: list[list[Seen]] = [[]]
-    unknown: Sequence[None] = [None] * len(course.nights)
-    known = unknown if kind_of(series) in TOLD else bounds.get(series, unknown)
-    for night, bound in zip(course.nights, known, strict=True):
+    for night, bound in zip(course.nights, bounds, strict=True):
         if night.id in firsts:
             stretches.append([])
         if isfinite(night.values.get(series, nan)):

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 DAY_S = 86400
 LANE, FOOT = 16, 22  # user units: of labels above the values, of marks below them
+_GAP = 6  # between the labels and the values
 _AROUND = 58  # above and below the axes
 _FENCE = 4.0  # interquartile ranges beyond which a value would flatten all the others
 _SPREAD = 0.05  # of the middle value: as if the interquartile range were never narrower
@@ -42,7 +43,7 @@ class Look:
 
     @property
     def inside(self) -> int:
-        return self.plot + self.lanes * LANE + FOOT
+        return self.plot + self.lanes * LANE + _GAP + FOOT
 
     @property
     def inner_width(self) -> int:
@@ -101,7 +102,7 @@ def value_scale(axes: "Axes", scale: Scale, said: Callable[[float], str], look: 
     ticks = MaxNLocator(nbins=look.values, steps=[1, 2, 2.5, 5, 10]).tick_values(scale.low, scale.high)
     axes.set_yticks([tick for tick in ticks if scale.low <= tick <= scale.high])
     axes.yaxis.set_major_formatter(lambda value, _: said(value))
-    axes.set_ylim(scale.low - FOOT * per_unit, scale.high + look.lanes * LANE * per_unit)
+    axes.set_ylim(scale.low - FOOT * per_unit, scale.high + (look.lanes * LANE + _GAP) * per_unit)
     axes.grid(axis="y")
 
 

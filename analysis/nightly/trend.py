@@ -23,6 +23,8 @@ from analysis.nightly.trend_content import Drawn
 from analysis.text_page import as_table, as_text
 from results.nights import Night
 
+__all__ = ["Trend", "as_json", "csv", "html", "markdown"]
+
 SCHEMA = 1  # of the JSON document
 _COLUMNS = (
     "pin",
@@ -53,7 +55,7 @@ def markdown(trend: Trend) -> str:
         f"# Nightly gate: {as_text(trend_content.headline(found))}",
         as_table(trend_tables.verdicts(found)),
     ]
-    for one in trend_content.drawn(found, trend):
+    for one in trend_content.drawn(found):
         parts += [
             as_table(trend_tables.of_all(as_text(one.course.name), one.curves)),
             as_table(trend_tables.began(one.course, one.overall)),
@@ -67,7 +69,7 @@ def csv(trend: Trend) -> str:
     written = io.StringIO()
     writer = csv_format.writer(written, lineterminator="\n")
     writer.writerow(_COLUMNS)
-    for one in trend_content.drawn(courses(trend), trend):
+    for one in trend_content.drawn(courses(trend)):
         for curve in one.curves:
             writer.writerows(_rows(one.course, curve))
     return written.getvalue()
@@ -95,7 +97,7 @@ def _iso(night: Night) -> str:
 
 def as_json(trend: Trend) -> str:
     """The last night of each pin, machine and series for other programs; null where there is none."""
-    found = trend_content.drawn(courses(trend), trend)
+    found = trend_content.drawn(courses(trend))
     document = {"schema": SCHEMA, "courses": [_course(one) for one in found]}
     return json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
 

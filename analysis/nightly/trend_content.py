@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from analysis import words
-from analysis.nightly.course import Course, Curve, Trend, curves, last_good, since, verdict_of
+from analysis.nightly.course import Course, Curve, curves, last_good, since, verdict_of
 from analysis.nightly.trend_series import OVERALL, TOLD_ONLY, family
 from results.nights import Night, NightVerdict
 
@@ -40,9 +40,9 @@ class Drawn:
         return drawn.series in self.course.nights[-1].alarms
 
 
-def drawn(found: Sequence[Course], trend: Trend) -> list[Drawn]:
+def drawn(found: Sequence[Course]) -> list[Drawn]:
     """The courses that were checked at all, with every series."""
-    return [Drawn(course, curves(course, trend)) for course in found if course.nights]
+    return [Drawn(course, curves(course)) for course in found if course.nights]
 
 
 def headline(found: Sequence[Course]) -> str:

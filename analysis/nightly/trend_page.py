@@ -8,6 +8,7 @@ from analysis.markup import chart, folded, paragraph, section, table, text
 from analysis.nightly import curve_figure, trend_content, trend_tables
 from analysis.nightly.course import Course, Curve, Trend, courses, curves, verdict_of
 from analysis.nightly.curve_marks import night_text
+from analysis.nightly.false_alarms import false_alarms
 from analysis.nightly.trend_content import Drawn
 from analysis.page import document
 from analysis.tables import Table
@@ -47,9 +48,9 @@ _TERMS = {
 def page(trend: Trend) -> str:
     """Of at least one night."""
     found = courses(trend)
-    drawn = trend_content.drawn(found, trend)
+    drawn = trend_content.drawn(found)
     parts = {f"course-{i}": (one.course.name, _course(one, f"course-{i}")) for i, one in enumerate(drawn)}
-    parts["aa"] = ("A/A nights", _aa(found, trend))
+    parts["aa"] = ("A/A nights", _aa(found))
     parts["terms"] = ("Terms", _terms())
     shown = {id: (name, inside) for id, (name, inside) in parts.items() if inside}
     links = "".join(f'<li><a href="#{id}">{text(name)}</a></li>' for id, (name, _) in shown.items())
@@ -122,19 +123,18 @@ def _long(content: Table) -> str:
     return folded(content.title, table(content, titled=False))
 
 
-def _aa(found: Sequence[Course], trend: Trend) -> str:
-    measured = [_aa_course(course, trend, f"aa-{i}") for i, course in enumerate(found) if course.aa]
+def _aa(found: Sequence[Course]) -> str:
+    measured = [_aa_course(course, f"aa-{i}") for i, course in enumerate(found) if course.aa]
     counted = table(trend_tables.false_alarms(found), titled=False)
     said = paragraph(_AA, "note") if counted else ""
     return section("aa", "A/A nights: the gate's own false alarms", said, counted, *measured)
 
 
-def _aa_course(course: Course, trend: Trend, id: str) -> str:
+def _aa_course(course: Course, id: str) -> str:
     """Its rate of false alarms, and the speed-up of the baseline over itself."""
-    rate = paragraph(str(trend.false_alarms(course.aa))) if trend.false_alarms is not None else ""
     alone = replace(course, nights=course.aa, accepted=())
-    drawn = [_wide(alone, c, id) for c in curves(alone, trend) if c.series == SPEED_UP]
-    return f"<h3>{text(course.name)}</h3>{rate}{''.join(drawn)}"
+    drawn = [_wide(alone, c, id) for c in curves(alone) if c.series == SPEED_UP]
+    return f"<h3>{text(course.name)}</h3>{paragraph(str(false_alarms(course.aa)))}{''.join(drawn)}"
 
 
 def _terms() -> str:

@@ -18,11 +18,11 @@ from analysis.nightly.course import (
     versions_changed,
 )
 from results.nights import BASELINE, LENGTH, SPEED_UP, Accepted, Night, NightKind, NightVerdict
-from tests.analysis.nightly.trends import SEGMENT, bounds, lost, nights, out
+from tests.analysis.nightly.trends import SEGMENT, lost, nights, out
 
 
 def trend(found: Sequence[Night], *accepted: Accepted) -> Trend:
-    return Trend(found, accepted, bounds)
+    return Trend(found, accepted)
 
 
 def course(found: Sequence[Night], *accepted: Accepted) -> Course:
@@ -32,8 +32,7 @@ def course(found: Sequence[Night], *accepted: Accepted) -> Course:
 
 def lengths(found: Sequence[Night], series: str, *accepted: Accepted) -> list[int]:
     """Of the stretches of a series."""
-    shown = trend(found, *accepted)
-    (drawn,) = [c for c in curves(course(found, *accepted), shown) if c.series == series]
+    (drawn,) = [c for c in curves(course(found, *accepted)) if c.series == series]
     return [len(stretch) for stretch in drawn.stretches]
 
 
@@ -115,7 +114,7 @@ def test_versions_are_told_where_they_change_unless_the_segment_says_so() -> Non
 
 def test_what_is_only_told_has_no_bound() -> None:
     made = nights(30)
-    found = {c.series: c for c in curves(course(made), trend(made))}
+    found = {c.series: c for c in curves(course(made))}
     assert found[SPEED_UP].last.bound is not None
     assert found["identical_share"].last.bound is None
 

@@ -16,13 +16,12 @@ from analysis.nightly.curve_marks import Form
 from results.nights import BASELINE, SPEED_UP, Night, NightVerdict
 from results.reasons import Reason
 from results.records import Failure
-from tests.analysis.nightly.trends import bounds, four_hundred, lost, nights, out, two_segments
+from tests.analysis.nightly.trends import four_hundred, lost, nights, out, two_segments
 
 
 def drawn(made: Sequence[Night], series: str = SPEED_UP) -> tuple[Course, Curve]:
-    trend = Trend(made, (), bounds)
-    (course,) = courses(trend)
-    return course, next(c for c in curves(course, trend) if c.series == series)
+    (course,) = courses(Trend(made))
+    return course, next(c for c in curves(course) if c.series == series)
 
 
 def forms(made: Sequence[Night], series: str = SPEED_UP) -> list[Form]:

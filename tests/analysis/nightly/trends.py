@@ -2,11 +2,10 @@
 
 import random
 import sys
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
-from statistics import fmean, stdev
 
 from analysis.nightly import trend
 from analysis.nightly.course import Trend
@@ -24,36 +23,6 @@ CELLS = tuple(
 LEVELS = {SPEED_UP: 1.6, BASELINE: 94.0, LENGTH: 3.41, "winner_tokens_per_s": 150.0, "identical_share": 0.97}
 SEGMENT = {"gpu": "NVIDIA H100 80GB", "driver": "570.86", "prompts": "sha256:77ab01"}
 VERSIONS = {"engine": "0.5.10", "image": "sha256:5f2c9ad01b7e"}
-
-
-@dataclass(frozen=True)
-class MadeBound:
-    centre: float
-    lowest: float
-    nights: int
-
-
-def bounds(nights: Sequence[Night], accepted: Sequence[Accepted] = ()) -> dict[str, list[MadeBound | None]]:
-    """A stand-in for the rule: mean and spread of up to 30 nights before, of the same stretch."""
-    return {s: _bounds(nights, s, accepted) for s in {s: 0 for night in nights for s in night.values}}
-
-
-def _bounds(nights: Sequence[Night], series: str, accepted: Sequence[Accepted]) -> list[MadeBound | None]:
-    shifts = [a.since_at for a in accepted if a.series in (series, "all")]
-    found: list[MadeBound | None] = []
-    kept: list[float] = []
-    for before, night in zip([None, *nights], nights, strict=False):
-        began = before is not None and before.segment != night.segment
-        shifted = before is not None and any(before.began_at < at <= night.began_at for at in shifts)
-        kept = [] if began or shifted else kept
-        known = kept[-30:]
-        enough = len(known) >= 14 and series in night.values
-        centre = fmean(known) if enough else 0.0
-        slack = max(2.6 * stdev(known), 0.03 * centre) if enough else 0.0
-        found.append(MadeBound(centre, centre - slack, len(known)) if enough else None)
-        if night.verdict in (NightVerdict.PASS, NightVerdict.INSUFFICIENT) and series in night.values:
-            kept.append(night.again.get(series, night.values[series]))
-    return found
 
 
 def nights(
@@ -207,7 +176,7 @@ SAMPLES: Mapping[str, Callable[[], tuple[list[Night], list[Accepted]]]] = {
 
 def sample(name: str) -> Trend:
     made, accepted = SAMPLES[name]()
-    return Trend(made, accepted, bounds)
+    return Trend(made, accepted)
 
 
 if __name__ == "__main__":
