@@ -4,17 +4,11 @@ from collections.abc import Mapping, Sequence
 from itertools import pairwise
 
 from analysis.nightly.figures import shown
+from analysis.nightly.segments import earlier
 from analysis.words import moment
 from results.nights import Night, NightVerdict
 
 _ABSENT = "(not set)"
-
-
-def earlier(history: Sequence[Night], night: Night) -> list[Night]:
-    """Nights of the same pin, kind and machine that began before, oldest first."""
-    of = (night.pin, night.kind, night.machine)
-    before = (n for n in history if n.id != night.id and n.began_at < night.began_at)
-    return sorted((n for n in before if (n.pin, n.kind, n.machine) == of), key=lambda n: n.began_at)
 
 
 def comparable(history: Sequence[Night], night: Night) -> list[Night]:

@@ -5,24 +5,24 @@ from collections.abc import Sequence
 from analysis.nightly.changed import (
     changes,
     comparable,
-    earlier,
     last_good,
     segment_began,
     settings,
     surroundings,
 )
+from analysis.nightly.expectation import FEWEST_NIGHTS
 from analysis.nightly.figures import figure, name_of, sentence, shown
 from analysis.nightly.headline import speed_up
 from analysis.nightly.judgement import Judgement, State
 from analysis.nightly.likely import likely
 from analysis.nightly.moved import fell, recovered, warnings
 from analysis.nightly.scale import WIDE_LOSS
+from analysis.nightly.segments import earlier
 from analysis.nightly.usual import told
 from analysis.words import REASONS, REMEDIES, moment, percent
 from results.nights import BASELINE, LENGTH, SPEED_UP, Night, NightKind, NightVerdict, kind_of
 from results.records import Failure
 
-ENOUGH_NIGHTS = 14
 MOST_CHANGES = 8
 _FALSE_ALARM = (
     "Both servers were the same baseline, so this alarm is false and counts in the gate's own rate of them."
@@ -119,14 +119,14 @@ def _insufficient(history: Sequence[Night], judgement: Judgement) -> list[str]:
     nights = ratio.nights if ratio is not None else 0
     alike = len(comparable(history, night))
     said = (
-        f"A judgement needs {ENOUGH_NIGHTS} nights and has {nights}; until then only a large fall is told, as"
+        f"A judgement needs {FEWEST_NIGHTS} nights and has {nights}; until then only a large fall is told, as"
         " a warning."
     )
     accepted = f"There are {alike} nights like this one; those before an accepted shift do not count."
     return [
         *warnings(judgement),
         said,
-        accepted if alike >= ENOUGH_NIGHTS > nights else segment_began(history, night),
+        accepted if alike >= FEWEST_NIGHTS > nights else segment_began(history, night),
         *recovered(judgement),
         *told(history, night),
     ]
