@@ -11,10 +11,11 @@ from launchers.containers.image import Told, silent
 from results.environment import short_hash
 from results.errors import UsageError
 from results.records import IMAGE, Point
+from sweeps.mistakes import nearest
 from sweeps.nightly.pin import Pin
 from sweeps.prepare import Plan
 from sweeps.sides import flat
-from sweeps.sweep import Sweep, nearest, parse_sweep
+from sweeps.sweep import Sweep, parse_sweep
 
 # What makes another version. The rest of a pinned sweep is what is asked of the server: it stays.
 CHANGEABLE = ("server", "container", "model", "draft", "args", "env")
