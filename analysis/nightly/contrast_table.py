@@ -12,8 +12,8 @@ from results.records import Effect
 def contrast_table(contrasts: Sequence[Contrast]) -> Table:
     """New against old; a Cell has a line of its own where there are several."""
     rows = [row for contrast in contrasts for row in _rows(contrast)]
-    columns = ("New against old", "Verdict", "Change", "Interval", "Blocks")
-    return Table("contrasts", "New against old", columns, tuple(rows), frozenset(columns[2:]))
+    columns = ("Contrast", "Verdict", "Change", "Interval", "Blocks")
+    return Table("contrasts", "NEW against OLD", columns, tuple(rows), frozenset(columns[2:]))
 
 
 def _rows(contrast: Contrast) -> Iterator[tuple[Entry, ...]]:

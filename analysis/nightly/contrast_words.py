@@ -68,7 +68,8 @@ def _meaning(by_name: Mapping[str, Contrast]) -> str:
     if speed_up.is_loss and baseline.kind is VerdictKind.WORSE:
         return "the engine got worse, and speculation on top of it"
     if speed_up.is_loss and winner.is_loss:
-        return "speculation got worse, not the engine"
+        is_open = baseline.kind is VerdictKind.UNDECIDED
+        return "speculation got worse" if is_open else "speculation got worse, not the engine"
     if speed_up.is_loss:
         return f"speculation gains less than it did, by {_size_of(speed_up)}"
     if winner.is_loss and speed_up.kind is VerdictKind.UNDECIDED:

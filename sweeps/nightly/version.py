@@ -66,8 +66,8 @@ def changed_pin(pin: Pin, changes: Sequence[str]) -> Pin:
         first = key.partition(".")[0]
         if first not in CHANGEABLE:
             raise UsageError(
-                f"{key}: it is no part of a version{nearest(first, CHANGEABLE)}"
-                f" (those are {', '.join(CHANGEABLE)}); what is asked of the server stays as it is pinned"
+                f"{key}: it is no part of a version{nearest(first, CHANGEABLE)};"
+                " what is asked of the server stays as it is pinned"
             )
     sweep = parse_sweep(yaml.safe_dump(pin.sweep.model_dump(mode="json")), changes, "the pinned sweep")
     changed = replace(pin, sweep=_for_four_arms(sweep))

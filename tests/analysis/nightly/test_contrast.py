@@ -119,6 +119,18 @@ def test_the_sentence_in_full() -> None:
     )
 
 
+def test_the_engine_is_not_cleared_while_it_is_undecided() -> None:
+    """The noise is in the old baseline alone, by which the speed-up is divided as well."""
+    made = [
+        replace(b, arms=(run(OLD.baseline, 100 * math.exp(0.1 * (-1) ** b.number)), *b.arms[1:]))
+        for b in blocks(20, speculation=0.7, drift=0.0)
+    ]
+    found = judged(made)
+    assert {c.name: c.kind for c in found.contrasts}[BASELINE] is VerdictKind.UNDECIDED
+    assert "without speculation it is not decided (" in found.sentence
+    assert found.sentence.partition("): ")[2].startswith("speculation got worse. ")
+
+
 def test_a_drafter_that_is_accepted_less_is_named() -> None:
     found = judged(blocks(4, speculation=0.9, lengths=(2.5, 2.0)))
     contrast = next(c for c in found.contrasts if c.name == LENGTH)

@@ -55,7 +55,7 @@ def test_a_candidate_that_lost_its_gain(tmp_path: Path, capsys: pytest.CaptureFi
     told = capsys.readouterr()
     assert "NEW is slower with speculation by " in told.out
     assert "speculation got worse, not the engine" in told.out
-    for part in ("New against old", "with speculation", "WORSE", "chat @ closed(1)", "acceptance length"):
+    for part in ("NEW against OLD", "with speculation", "WORSE", "chat @ closed(1)", "acceptance length"):
         assert part in told.out
     assert "env.BUILD: OLD not set, NEW v3" in told.err
     assert run("check pinned.yaml --candidate env.BUILD=v3 --json") == 3
