@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import os
 import platform
 import socket
 import sys
@@ -61,6 +62,7 @@ class Environment:
     engine: str
     packages: Mapping[str, str]
     taken_at: float  # Unix time
+    usable_cores: int | None = None  # logical ones that this process and its servers may run on
 
     @property
     def identity(self) -> str:
@@ -92,6 +94,7 @@ def fingerprint(
         engine=engine,
         packages=_versions(packages),
         taken_at=time.time(),
+        usable_cores=_usable_cores(),
     )
 
 
@@ -110,6 +113,11 @@ def _system() -> str:
         return platform.freedesktop_os_release()["PRETTY_NAME"]
     except (OSError, KeyError):
         return f"{platform.system()} {platform.version()}"
+
+
+def _usable_cores() -> int | None:
+    """Fewer than there are inside `taskset` or a container's cpuset; None where the system does not tell."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else None
 
 
 def _cpu() -> str:

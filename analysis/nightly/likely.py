@@ -13,7 +13,7 @@ _MOST_OF_IT = 2 / 3  # of a fall, that the other arm's rise must explain
 
 _BOTH = (
     "Likely the machine, and the cost of speculation: the baseline is slower than it was, and the pinned "
-    "configuration lost even more at steady acceptance."
+    "configuration lost even more"
 )
 _MACHINE = (
     "Likely the machine: the baseline is slower and the speed-up holds, so both servers lost alike. "
@@ -33,8 +33,16 @@ def likely(history: Sequence[Night], judgement: Judgement) -> str:
     if LENGTH in groups:
         return _acceptance(judgement, cell_of(_first(down, LENGTH).series), slower_too=BASELINE in groups)
     if BASELINE in groups:
-        return _BOTH if SPEED_UP in groups else _slower(history, judgement, _first(down, BASELINE))
+        return _both(judgement) if SPEED_UP in groups else _slower(history, judgement, _first(down, BASELINE))
     return _cost(history, judgement, _first(down, SPEED_UP)) if SPEED_UP in groups else ""
+
+
+def _both(judgement: Judgement) -> str:
+    return f"{_BOTH} at steady acceptance." if _acceptance_held(judgement) else f"{_BOTH}."
+
+
+def _acceptance_held(judgement: Judgement) -> bool:
+    return any(_group(j.series) == LENGTH and j.state is State.PASS for j in judgement.series)
 
 
 def _group(series: str) -> str:
@@ -73,8 +81,7 @@ def _cost(history: Sequence[Night], judgement: Judgement, ratio: Judged) -> str:
         rise = _log_change(baseline)
         if rise >= -_MOST_OF_IT * _log_change(ratio):
             return _faster(baseline)
-    held = any(_group(j.series) == LENGTH and j.state is State.PASS for j in judgement.series)
-    return _COST if held else _UNKNOWN
+    return _COST if _acceptance_held(judgement) else _UNKNOWN
 
 
 def _faster(baseline: Judged) -> str:

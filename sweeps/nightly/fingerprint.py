@@ -43,8 +43,9 @@ def _told(host: Mapping[str, Any], name: str, unit: str) -> str:
 
 
 def versions_of(environment: Mapping[str, Any]) -> dict[str, str]:
-    """Software: named where something changed, and no reason not to compare."""
+    """Software, and the cores it may use: named where something changed, and no reason not to compare."""
     host = environment.get("host", {})
     found = {name: host.get(name) for name in ("engine", "kernel", "system", "python", "tuner")}
+    found["usable cores"] = host.get("usable_cores")
     images = {f"image {name}": digest for name, digest in environment.get("images", {}).items()}
     return {name: str(value) for name, value in {**found, **images}.items() if value}

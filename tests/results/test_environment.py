@@ -2,6 +2,7 @@
 
 import getpass
 import json
+import os
 import socket
 import sys
 from dataclasses import asdict, replace
@@ -55,3 +56,14 @@ def test_gpus_are_part_of_the_identity() -> None:
 
 def test_no_driver_no_gpus() -> None:
     assert (taken().gpus, taken().gpu_driver, taken().cuda_driver) == ((), None, None)
+
+
+def test_cores_that_may_not_be_used_are_told_apart() -> None:
+    allowed = os.sched_getaffinity(0)
+    try:
+        os.sched_setaffinity(0, {min(allowed)})
+        held = fingerprint("1", "engine")
+    finally:
+        os.sched_setaffinity(0, allowed)
+    assert held.usable_cores == 1
+    assert fingerprint("1", "engine").usable_cores == len(allowed)
