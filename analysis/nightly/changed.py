@@ -38,10 +38,9 @@ def _pair(old: str | None, new: str | None) -> tuple[str, str]:
 
 
 def settings(before: Night, now: Night) -> list[str]:
-    """`winner n_max 16 -> 3`: what the servers say of themselves."""
-    return [
-        f"{shown(name)} {old} -> {new}" for name, old, new in differences(before.effective, now.effective)
-    ]
+    """`winner n_max 16 -> 3`: what the servers say of themselves; nothing of a night in which none was up."""
+    told = differences(before.effective, now.effective) if before.effective and now.effective else []
+    return [f"{shown(name)} {old} -> {new}" for name, old, new in told]
 
 
 def surroundings(before: Night, now: Night) -> list[str]:
