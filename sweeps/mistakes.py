@@ -1,6 +1,7 @@
 """What is wrong with a sweep file, in plain words: the key, what is expected there, what was given."""
 
 import difflib
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -93,7 +94,7 @@ def shown(place: Place, value: object) -> str:
             return "a section with keys of its own"
         case list():
             return "a list"
-        case int() | float() if abs(value) >= 1e18:
+        case int() | float() if math.inf > abs(value) >= 1e18:
             return "a number of more than 18 digits"
     text = str(value).lower() if isinstance(value, bool) else repr(value)
     name = next((part for part in reversed(place) if isinstance(part, str)), "")

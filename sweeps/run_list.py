@@ -53,7 +53,10 @@ def runs_in(folder: Path) -> list[Row]:
 
 
 def _is_run(path: Path) -> bool:
-    return path.is_dir() and any((path / name).exists() for name in SIGNS_OF_A_RUN)
+    try:
+        return path.is_dir() and any((path / name).exists() for name in SIGNS_OF_A_RUN)
+    except OSError:  # a folder that may not be entered is listed with that
+        return True
 
 
 def _row(path: Path) -> Row:

@@ -299,10 +299,7 @@ class Sweep(Section):
     def _readable_bytes(cls, limits: object) -> object:
         if not isinstance(limits, dict):
             return limits
-        return {
-            name: bytes_of(bound) if isinstance(bound, str) and str(name).endswith("_bytes") else bound
-            for name, bound in limits.items()
-        }
+        return {name: _bound(str(name), bound) for name, bound in limits.items()}
 
     @model_validator(mode="after")
     def _known_limits(self) -> "Sweep":
@@ -365,6 +362,16 @@ class Sweep(Section):
         for place in ("env", "args"):
             content[place] = {k: HIDDEN if _hides(k, v) else v for k, v in content[place].items()}
         return content
+
+
+def _bound(limit: str, bound: object) -> object:
+    """In bytes, where that is its unit and it is given as text."""
+    if not (isinstance(bound, str) and limit.endswith("_bytes")):
+        return bound
+    try:
+        return bytes_of(bound)
+    except ValueError as error:
+        raise ValueError(f"limits.{limit}: {error}") from None
 
 
 def _hides(name: str, value: object) -> bool:

@@ -17,7 +17,7 @@ SHOWN_LETTERS = 200
 def own_sweep(folder: RunFolder) -> Sweep:
     """The sweep that a run folder holds. Raises UsageError if it holds none, or a damaged one."""
     check_run(folder.path)
-    remedy = "it is the run's own copy: put it back from a backup"
+    remedy = "it is the run's own copy of its sweep: restore it"
     return load_sweep(folder.sweep_file, remedy=remedy)
 
 

@@ -259,7 +259,7 @@ def run_folder(run_once: Path, tmp_path: Path) -> Path:
         ("trials.jsonl", b"[1]\n", "trials.jsonl, line 1 is damaged"),
         ("trials.jsonl", None, "trials.jsonl: Is a directory"),
         ("blocks.jsonl", None, "cannot read"),
-        ("sweep.yaml", b"", "sweep.yaml is empty: it is the run's own copy: put it back from a backup"),
+        ("sweep.yaml", b"", "sweep.yaml is empty: it is the run's own copy of its sweep: restore it"),
         ("sweep.yaml", b"\xff", "it is not UTF-8 text; it is the run's own copy"),
         ("sweep.yaml", b"budget: 3", "sweep.yaml: budget: expected a section"),
     ],

@@ -67,3 +67,23 @@ def test_every_command_that_reads_a_run_says_the_same(
     either = " run folder or sweep file" if command in ("capacity", "profile") else " folder"
     said = capsys.readouterr().err
     assert said == f"tuner: there is no{either} runs/frist (did you mean runs/first?)\n"
+
+
+def test_a_run_that_may_not_be_entered_does_not_hide_the_others(
+    runs: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    closed, exists, access = Path("runs/third"), Path.exists, os.access
+
+    def exists_unless_closed(path: Path) -> bool:
+        if closed in path.parents:
+            raise PermissionError(13, "Permission denied", str(path))
+        return exists(path)
+
+    monkeypatch.setattr(Path, "exists", exists_unless_closed)
+    monkeypatch.setattr(os, "access", lambda path, mode: path != closed and access(path, mode))
+    with pytest.raises(SystemExit) as end:
+        main(["list", "runs"])
+    assert not end.value.code
+    said = capsys.readouterr().out
+    assert "third is broken: no permission to read the folder runs/third" in said
+    assert "fourth" in said
