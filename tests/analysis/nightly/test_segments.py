@@ -92,14 +92,14 @@ def test_what_changed_is_named_also_where_one_side_does_not_tell() -> None:
     assert changed_segment([], tonight) == {}
 
 
-def test_drift_names_settings_that_came_and_went() -> None:
+def test_only_settings_that_both_nights_tell_can_drift() -> None:
     before = of(1, 1.5, effective={"winner n_max": "16", "winner p_min": "0.75"})
-    tonight = replace(TONIGHT, effective={"winner n_max": "3", "winner topk": "1"})
-    assert drift([before], tonight) == {
-        "winner n_max": ("16", "3"),
-        "winner p_min": ("0.75", None),
-        "winner topk": (None, "1"),
-    }
+    newer = replace(TONIGHT, effective={"winner n_max": "16", "winner topk": "1"})
+    assert drift([before], newer) == {}
+    assert segment([before], newer) == [before]
+    other = replace(newer, effective={"winner n_max": "3", "winner topk": "1"})
+    assert drift([before], other) == {"winner n_max": ("16", "3")}
+    assert segment([before], other) == []
 
 
 def test_a_night_with_a_fault_is_nothing_to_drift_from() -> None:
