@@ -20,7 +20,7 @@ sweep:
   engine: fake
   space: {fake-ngram: {n: 4, m: 8}}
   workload: {max_tokens: 80, prompts_per_class: 2, classes: [code_edit, chat]}
-  confirm: {looks: [3, 4], same_margin: 0.9}
+  confirm: {looks: [3, 4], same_margin: 0.4}
   patience: {client_share: 1, min_window_s: 0, reruns: 0, foreign_cores: 100}
 """
 

@@ -16,7 +16,7 @@ name: guarded
 engine: fake
 space: {fake-ngram: {n: 4, m: 8}}
 workload: {max_tokens: 80, prompts_per_class: 2, classes: [code_edit]}
-confirm: {looks: [3, 4], same_margin: 0.9}
+confirm: {looks: [3, 4], same_margin: 0.4}
 patience: {client_share: 1, min_window_s: 0, reruns: 0, stall_timeout_s: 2, foreign_cores: 100}
 """
 SPEED = 300.0  # of the baseline; the winner has twice of it
