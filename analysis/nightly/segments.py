@@ -1,5 +1,6 @@
 """With which earlier nights a night is compared, and what was different before."""
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 
 from analysis.nightly.scale import is_judged, is_usable, on_scale
@@ -44,15 +45,16 @@ def reference(
 ) -> list[float]:
     """What the series was in the nights of a segment since its last accepted shift: places on its scale.
 
-    Nights in which it was an alarm do not count: they are what the reference must not get used to.
+    Nights in which it was an alarm do not count: they are what the reference must not get used to. Those at the
+    beginning of an accepted shift do: they are what was accepted.
     """
     since_at = _since_at(series, tonight, accepted)
-    values = [
-        settled(night, series)
-        for night in nights
-        if night.began_at >= since_at and series not in night.alarms
-    ]
-    return [on_scale(series, value) for value in values if value is not None and is_usable(series, value)]
+    counted, is_accepted = [], math.isfinite(since_at)
+    for night in (n for n in nights if n.began_at >= since_at):
+        is_accepted = is_accepted and series in night.alarms
+        if is_accepted or series not in night.alarms:
+            counted.append(settled(night, series))
+    return [on_scale(series, value) for value in counted if value is not None and is_usable(series, value)]
 
 
 def settled(night: Night, series: str) -> float | None:

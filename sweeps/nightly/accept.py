@@ -22,6 +22,7 @@ _MESSAGES = {  # of pydantic's kinds of problem, where its own words would tell 
     "model_type": "expected {since: TIME, series: NAME, machine: NAME, reason: TEXT}",
     "string_pattern_mismatch": "says nothing",
     "extra_forbidden": "unknown key (known: since, series, machine, reason)",
+    "string_type": "expected text",
 }
 
 _Text = Annotated[str, StringConstraints(min_length=1)]

@@ -2,6 +2,7 @@ from dataclasses import replace
 
 import pytest
 
+from analysis.nightly.scale import on_scale
 from analysis.nightly.segments import changed_segment, drift, lost, reference, segment, settled
 from results.nights import Accepted, NightKind, NightVerdict
 from results.reasons import Reason
@@ -113,3 +114,13 @@ def test_a_series_that_is_gone_is_named() -> None:
     assert lost([before], TONIGHT) == ("acceptance_length",)
     assert lost([before], replace(TONIGHT, failure=Failure(Reason.HANG, "no token"))) == ()
     assert lost([], TONIGHT) == ()
+
+
+def test_the_alarms_that_were_accepted_are_what_is_expected_from_then_on() -> None:
+    before, down = steady(3), [of(3 + i, 1.2, alarms=("speed_up",)) for i in range(2)]
+    after = [of(5, 1.21), of(6, 1.0, alarms=("speed_up",)), of(7, 1.19)]
+    nights = [*before, *down, *after]
+    shift = Accepted(down[0].began_at, "speed_up", "wanted")
+    kept = [on_scale("speed_up", value) for value in (1.2, 1.2, 1.21, 1.19)]
+    assert reference(nights, TONIGHT, "speed_up", [shift]) == pytest.approx(kept)
+    assert len(reference(nights, TONIGHT, "speed_up")) == 3 + 2
