@@ -32,7 +32,7 @@ class Pair:
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """How Blocks are read. `margin` is a share: within it is the SAME, and a loss begins there."""
+    """How Blocks are read. `margin` is the share within which a version is the SAME."""
 
     objective: str
     looks: tuple[int, ...]
@@ -57,10 +57,10 @@ class Reading:
         )
 
     def is_loss(self, kind: VerdictKind, effect: Effect | None) -> bool:
-        """Whether a loss is certain, and large enough to count."""
+        """Whether a loss is certain, and large enough to count, however wide the margin of the SAME is."""
         if kind is not VerdictKind.WORSE or effect is None:
             return False
-        return effect.log_ratio <= math.log1p(-self.margin)
+        return effect.log_ratio <= math.log1p(-MIN_LOSS)
 
 
 @dataclass(frozen=True, slots=True)

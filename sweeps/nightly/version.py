@@ -95,7 +95,7 @@ def _point_without_image(point: Point) -> Point:
 
 
 def reading_of(sweep: Sweep) -> Reading:
-    """How Blocks of this sweep are read. A margin below the least loss that counts is no use."""
+    """How Blocks of this sweep are read. A margin of the SAME below the least loss that counts is no use."""
     return Reading(
         objective=sweep.objective,
         looks=tuple(sweep.confirm.looks),

@@ -252,5 +252,11 @@ def test_settings_that_the_new_version_changed_are_told() -> None:
     assert judged(made).notes == ("settings in effect with speculation: n_max 16 -> 3, p_min 0.75 -> 0.0",)
 
 
+def test_a_wide_margin_of_the_same_hides_no_loss() -> None:
+    wide = replace(READING, margin=0.5)
+    assert judged(blocks(4, speculation=0.8), wide).state is State.LOSS
+    assert judged(blocks(4, speculation=0.98), wide).state is State.SOUND
+
+
 def test_alpha_is_split_over_what_is_judged() -> None:
     assert READING.look_alpha == pytest.approx(0.05 / (len(LOOKS) * len(JUDGED)))
