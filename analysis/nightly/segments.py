@@ -45,8 +45,8 @@ def reference(
 ) -> list[float]:
     """What the series was in the nights of a segment since its last accepted shift: places on its scale.
 
-    Nights in which it was an alarm do not count: they are what the reference must not get used to. Those at the
-    beginning of an accepted shift do: they are what was accepted.
+    Nights in which it was an alarm do not count: they are what the reference must not get used to. Those
+    that an accepted shift begins with do: they are what was accepted.
     """
     since_at = _since_at(series, tonight, accepted)
     counted, is_accepted = [], math.isfinite(since_at)

@@ -194,7 +194,7 @@ GOOD = "# the first\n- {since: 2026-11-01, series: all, reason: x}\n"
     [
         ("- {since: 2026-11-30, series: all}", "line 3: reason: Field required"),
         ("- {since: 2026-11-30, series: all, reason: ' '}", "line 3: reason: says nothing"),
-        ("- {since: 2026-11-30, series: all, reason: yes}", "line 3: reason: Input should be a valid string"),
+        ("- {since: 2026-11-30, series: all, reason: yes}", "line 3: reason: expected text"),
         ("- {since: 2026-11-30, series: '', reason: x}", "line 3: series: "),
         ("- {since: today, series: all, reason: x}", "line 3: since: "),
         ("- {since: 2026-13-45, series: all, reason: x}", "line 3: month must be in 1..12"),
