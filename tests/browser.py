@@ -13,7 +13,8 @@ from types import TracebackType
 from typing import Any, Self
 
 import aiohttp
-import pytest
+
+from tests.missing import missing
 
 PROGRAMS = ("chromium", "chromium-browser", "google-chrome-stable", "google-chrome", "chrome")
 _FLAGS = (
@@ -39,13 +40,9 @@ def program() -> str | None:
 
 def needed_browser() -> str:
     """The browser; without one the test is skipped, and fails where CI runs."""
-    found = program()
-    if found is not None:
-        return found
-    missing = f"no browser: none of {', '.join(PROGRAMS)} is on the PATH, and TUNER_CHROMIUM is not set"
-    if os.environ.get("CI") == "true":
-        pytest.fail(missing)
-    pytest.skip(missing)
+    return program() or missing(
+        f"no browser: none of {', '.join(PROGRAMS)} is on the PATH, and TUNER_CHROMIUM is not set"
+    )
 
 
 class Browser:

@@ -7,14 +7,13 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NoReturn
-
-import pytest
+from typing import Any
 
 from results.records import BASELINE, ArmRun, Block, Cell, Phase, Point
 from results.store import RunFolder
 from sweeps.sweep import Sweep
 from sweeps.trial import BASELINE_TRIAL, trial_of
+from tests.missing import missing
 from tests.records import arm
 
 CELL = Cell("code_edit", "closed(1)")
@@ -67,13 +66,7 @@ def program(name: str) -> str:
     """A tool of the extra `dev`. Without it the test is skipped, but fails in CI."""
     beside = Path(sys.executable).parent / name
     found = str(beside) if beside.exists() else shutil.which(name)
-    return found or _missing(f"{name} is not installed: pip install -e '.[dev]'")
-
-
-def _missing(what: str) -> NoReturn:
-    if os.environ.get("CI") == "true":
-        pytest.fail(what)
-    pytest.skip(what)
+    return found or missing(f"{name} is not installed: pip install -e '.[dev]'")
 
 
 def ran(*words: str | Path, env: Mapping[str, str] | None = None, text: str = "") -> str:

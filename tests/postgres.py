@@ -11,9 +11,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import quote
 
-import pytest
-
 from launchers.port import free_port
+from tests.missing import missing
 from tests.waiting import wait_for
 
 USER = "tuner"
@@ -33,13 +32,9 @@ def programs() -> Path | None:
 
 def needed_programs() -> Path:
     """Without them the test is skipped, and fails where CI runs."""
-    found = programs()
-    if found is not None:
-        return found
-    missing = f"no PostgreSQL: no initdb on the PATH or in {_DEBIAN}, and TUNER_POSTGRES is not set"
-    if os.environ.get("CI") == "true":
-        pytest.fail(missing)
-    pytest.skip(missing)
+    return programs() or missing(
+        f"no PostgreSQL: no initdb on the PATH or in {_DEBIAN}, and TUNER_POSTGRES is not set"
+    )
 
 
 @contextmanager

@@ -3,7 +3,7 @@
 import time
 import uuid
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from analysis.nightly.explain import explain, since_pinned
@@ -52,11 +52,13 @@ class Gate:
         """The pinned winner; for A/A the baseline under another name."""
         return self.pin.winner if self.kind is NightKind.CHECK else replace(self.pin.baseline, name="again")
 
-    def as_pinned(self) -> Night:
-        """What was confirmed when it was pinned, as if it had been a night of this machine."""
+    def as_pinned(self, night: Night) -> Night:
+        """What was confirmed when it was pinned, as if it had been a night before this one."""
         pin = self.pin
-        told = replace(self.tonight(), segment=pin.segment, versions=pin.versions, effective=pin.effective)
-        return replace(told, id="pinned", began_at=0.0, values=pin.expected)
+        told = replace(night, segment=pin.segment, versions=pin.versions, effective=pin.effective)
+        return replace(
+            told, id="pinned", began_at=0.0, values=pin.expected, failure=None, verdict=NightVerdict.PASS
+        )
 
     def tonight(self) -> Night:
         """Tonight before anything was measured."""
@@ -106,7 +108,7 @@ def _concluded(gate: Gate, history: Sequence[Night], judged: Judgement) -> Judge
     """With its explanation. The first night of a machine is held against what was pinned."""
     night = judged.night
     if gate.kind is NightKind.CHECK and not earlier(history, night):
-        pinned = gate.as_pinned()
+        pinned = gate.as_pinned(night)
         drifted = night.verdict is NightVerdict.INSUFFICIENT and drift([pinned], night)
         night = replace(night, verdict=NightVerdict.CONFIG_DRIFT) if drifted else night
         judged = replace(judged, night=replace(night, said=(*night.said, *since_pinned(pinned, night))))
@@ -122,12 +124,10 @@ class _Arms:
     folder: RunFolder
     observer: Observer
     stopped: Callable[[], bool]
-    past: list[Block] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.past = self.folder.blocks()
-        setup = self.gate.plan.setup(self.folder)
-        self._run_block = Blocks(setup, self.past, self.observer.arm, again=lambda: not self.stopped())
+        setup, past = self.gate.plan.setup(self.folder), self.folder.blocks()
+        self._run_block = Blocks(setup, past, self.observer.arm, again=lambda: not self.stopped())
 
     def measured(self, night: Night) -> Night:
         """The night with its figures, or with what went wrong."""
