@@ -16,8 +16,8 @@ from analysis.summary import (
     total_output_tokens,
 )
 from analysis.warmth import still_changing
-from launchers.engines import launch_of, shown_command, traced
-from launchers.engines.engine import ReadBack, Recount, SlotDrafts, Tracer
+from launchers.engines import instrumented, launch_of, shown_command
+from launchers.engines.engine import Instrument, ReadBack, Recount, SlotDrafts
 from launchers.gpu import GpuWindow
 from launchers.gpu_choice import server_environment
 from launchers.launcher import Endpoint
@@ -193,19 +193,19 @@ class Arm:
 
 @contextmanager
 def up(
-    setup: Setup, point: Point, name: str, check: Sequence[Prompt] = (), tracer: Tracer | None = None
+    setup: Setup, point: Point, name: str, check: Sequence[Prompt] = (), instrument: Instrument | None = None
 ) -> Iterator[Arm]:
     """An arm with its server up and warm; or one that has failed. The server ends with the context.
 
-    The prompts to `check` are compared with the server's context first (UsageError). With a `tracer`
-    the server is one to be traced, and never to be measured.
+    The prompts to `check` are compared with the server's context first (UsageError). With an
+    `instrument` the server is one to be looked into, and never to be measured.
     """
     began = time.monotonic()
     sweep = setup.sweep
     arm = Arm(point, name, sweep.workload.max_tokens, setup.engine.counted_in_reply, sweep.goodput)
     arm.lossy, port = setup.engine.lossy(point, setup.served), free_port()
     launch = launch_of(setup.engine, setup.served, point, port, setup.folder.logs / f"{name}.log")
-    launch = launch if tracer is None else traced(launch, tracer)
+    launch = launch if instrument is None else instrumented(launch, instrument)
     arm.argv, arm.image = shown_command(launch, setup.places), setup.places(point.image).identity
     with ExitStack() as server:
         with arm.failing():

@@ -7,7 +7,7 @@ from pathlib import Path
 from launchers.containers.command import DOCKER, PODMAN
 from launchers.containers.images import Images
 from launchers.engines.deploy import Deployment
-from launchers.engines.engine import Engine, Served, Tracer
+from launchers.engines.engine import Engine, Instrument, Served
 from launchers.launcher import Launch, Launcher
 from launchers.place import Places, on_this_machine
 from results.records import Point
@@ -85,13 +85,13 @@ def launch_of(engine: Engine, served: Served, point: Point, port: int, log_path:
     return Launch(argv, port, log_path, environment, files_read(argv, served), image=point.image)
 
 
-def traced(launch: Launch, tracer: Tracer) -> Launch:
-    """The same launch, prepared for its server to be traced."""
+def instrumented(launch: Launch, instrument: Instrument) -> Launch:
+    """The same launch, prepared for its server to be looked into."""
     return replace(
         launch,
-        argv=(*launch.argv, *tracer.words),
-        env={**launch.env, **tracer.variables},
-        writes=(*launch.writes, tracer.folder),
+        argv=(*launch.argv, *instrument.words),
+        env={**launch.env, **instrument.variables},
+        writes=(*launch.writes, instrument.folder),
     )
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Self, cast
 
 from launchers.attach import is_on_this_machine
-from launchers.engines.engine import Engine, Knob, ReadBack, Recount, Served, SlotDrafts, Tracer
+from launchers.engines.engine import Engine, Knob, Probe, ReadBack, Recount, Served, SlotDrafts, Tracer
 from launchers.engines.http import ask, get_json, is_ok, post_json, use_key
 from launchers.launcher import Endpoint
 from results.environment import short_hash
@@ -196,6 +196,12 @@ class Attached:
         raise UsageError(
             f"{self.url}: a server that somebody else runs writes its trace on its own machine: profile with"
             " a sweep file that starts the server"
+        )
+
+    def probe(self, point: Point, served: Served, folder: Path) -> Probe:
+        raise UsageError(
+            f"{self.url}: what a drafter is given is seen only in a server that is started for it: name a sweep file"
+            " that starts the server"
         )
 
     def cause(self, log: str, exit_code: int | None, *, ready: bool) -> tuple[Reason, str]:

@@ -1,12 +1,13 @@
 """What every Engine knows: its knobs, flags, read-back, counters and failure signs."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
 from launchers.launcher import Endpoint
 from launchers.place import Place
+from results.hidden_states import DumpHeader, HiddenStates
 from results.reasons import Reason
 from results.records import DraftShape, KnobValue, Point, Rewrite, SpecCounters
 
@@ -63,8 +64,8 @@ class Recount:
     drafter: SpecCounters
 
 
-class Tracer(Protocol):
-    """Makes a server write down what it does for a moment, as files in Chrome's trace format."""
+class Instrument(Protocol):
+    """Makes a server write files into a folder."""
 
     @property
     def folder(self) -> Path:
@@ -77,6 +78,27 @@ class Tracer(Protocol):
     @property
     def variables(self) -> Mapping[str, str]:
         """What its environment needs in addition."""
+
+
+class Probe(Instrument, Protocol):
+    """Makes a server write down the states of its target, and what its drafter is given of them.
+
+    Requests are sent one at a time. The instrumented server is never measured.
+    """
+
+    @property
+    def header(self) -> DumpHeader:
+        """What is alike for all that is captured."""
+
+    def sequences(self) -> Iterator[HiddenStates]:
+        """What has been captured so far, a sequence for each request in the order in which they were sent.
+
+        Raises MeasurementInvalid if the server wrote nothing, or what cannot be put together.
+        """
+
+
+class Tracer(Instrument, Protocol):
+    """Makes a server write down what it does for a moment, as files in Chrome's trace format."""
 
     def start(self, endpoint: Endpoint) -> None:
         """Begin. Raises MeasurementInvalid."""
@@ -224,6 +246,12 @@ class Engine(Protocol):
         """What traces a server of this Point into a folder; `stacks`: with the functions of Python.
 
         Raises UsageError if servers of this engine cannot be traced.
+        """
+
+    def probe(self, point: Point, served: Served, folder: Path) -> Probe:
+        """What writes down the states that a server of this Point passes to its drafter.
+
+        Raises UsageError if there are none to be seen: no such drafter, or an engine that shows nothing.
         """
 
     def cause(self, log: str, exit_code: int | None, *, ready: bool) -> tuple[Reason, str]:

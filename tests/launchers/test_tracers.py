@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from launchers.engines import traced
+from launchers.engines import instrumented
 from launchers.engines.attached import Attached, Found
 from launchers.engines.llamacpp.engine import LlamaCpp
 from launchers.engines.sglang.tracer import SglangTracer, step_times_s
@@ -21,14 +21,14 @@ LAUNCH = Launch(("python", "-m", "server"), 1, Path("log"), {"A": "1"})
 
 
 def test_a_launch_is_prepared_and_may_write(tmp_path: Path) -> None:
-    sglang = traced(LAUNCH, SglangTracer(tmp_path))
+    sglang = instrumented(LAUNCH, SglangTracer(tmp_path))
     assert sglang.argv == LAUNCH.argv
     assert sglang.env == {
         "A": "1",
         "SGLANG_TORCH_PROFILER_DIR": str(tmp_path),
         "SGLANG_RECORD_STEP_TIME": "1",
     }
-    vllm = traced(LAUNCH, VllmTracer(tmp_path, stacks=True))
+    vllm = instrumented(LAUNCH, VllmTracer(tmp_path, stacks=True))
     flag, config = vllm.argv[3:]
     assert flag == "--profiler-config"
     assert json.loads(config)["torch_profiler_dir"] == str(tmp_path)
@@ -37,7 +37,7 @@ def test_a_launch_is_prepared_and_may_write(tmp_path: Path) -> None:
 
 
 def test_an_older_vllm_is_told_by_variables(tmp_path: Path) -> None:
-    older = traced(LAUNCH, VllmTracer(tmp_path, has_flag=False))
+    older = instrumented(LAUNCH, VllmTracer(tmp_path, has_flag=False))
     assert older.argv == LAUNCH.argv
     assert older.env["VLLM_TORCH_PROFILER_DIR"] == str(tmp_path)
     assert older.env["VLLM_TORCH_PROFILER_WITH_STACK"] == "0"

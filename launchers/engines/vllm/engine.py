@@ -8,7 +8,7 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from launchers.engines.engine import Knob, ReadBack, Recount, Served, SlotDrafts
+from launchers.engines.engine import Knob, Probe, ReadBack, Recount, Served, SlotDrafts
 from launchers.engines.http import ask, get_json, is_ok, post_json
 from launchers.engines.model_folder import find_model_folder, folder_identity
 from launchers.engines.probe import Probe
@@ -300,6 +300,9 @@ class Vllm:
     def tracer(self, point: Point, folder: Path, *, stacks: bool = False) -> VllmTracer:
         has_flag = self._known(point.image).flag(PROFILER_CONFIG) is not None
         return VllmTracer(folder, stacks, has_flag)
+
+    def probe(self, point: Point, served: Served, folder: Path) -> Probe:
+        raise UsageError("the states of vLLM cannot be captured yet")
 
     def cause(self, log: str, exit_code: int | None, *, ready: bool) -> tuple[Reason, str]:
         return cause_from_log(log, exit_code, ready=ready)
