@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from launchers.engines.deploy import Argv, Deployment
-from launchers.engines.engine import Knob, Probe, ReadBack, Recount, Served, SlotDrafts, Tracer
+from launchers.engines.engine import Capture, Knob, ReadBack, Recount, Served, SlotDrafts, Tracer
 from launchers.engines.http import ask, get_json, is_ok
 from launchers.engines.prometheus import fetch_samples, total
 from launchers.fake_server import FakeEndpoint, Fault, Script, class_before_colon
@@ -176,7 +176,7 @@ class FakeEngine:
     def tracer(self, point: Point, folder: Path, *, stacks: bool = False) -> Tracer:
         raise UsageError("the fake engine has no profiler")
 
-    def probe(self, point: Point, served: Served, folder: Path) -> Probe:
+    def capture(self, point: Point, served: Served, folder: Path) -> Capture:
         raise UsageError("the fake engine has no states to be seen")
 
     def cause(self, log: str, exit_code: int | None, *, ready: bool) -> tuple[Reason, str]:

@@ -2,7 +2,8 @@
 
 Boundaries of the residual stream of a target of n layers: b0 is the embedding's output, bj the output of
 layer j - 1 and the input of layer j, bn the output of the last layer before the final norm. n + 1 stands
-for N, after the final norm. Engines and trainers number layers each in their own way: here are boundaries alone.
+for N, after the final norm. Engines and trainers number layers each in their own way;
+here are boundaries alone.
 """
 
 from collections.abc import Mapping, Sequence

@@ -1,1 +1,1 @@
-"""Why acceptance is low: definitions, static rules, the wiring that is served and the one that was trained."""
+"""Why acceptance is low: definitions, static rules, the wiring served and the wiring trained."""

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Self, cast
 
 from launchers.attach import is_on_this_machine
-from launchers.engines.engine import Engine, Knob, Probe, ReadBack, Recount, Served, SlotDrafts, Tracer
+from launchers.engines.engine import Capture, Engine, Knob, ReadBack, Recount, Served, SlotDrafts, Tracer
 from launchers.engines.http import ask, get_json, is_ok, post_json, use_key
 from launchers.launcher import Endpoint
 from results.environment import short_hash
@@ -198,10 +198,10 @@ class Attached:
             " a sweep file that starts the server"
         )
 
-    def probe(self, point: Point, served: Served, folder: Path) -> Probe:
+    def capture(self, point: Point, served: Served, folder: Path) -> Capture:
         raise UsageError(
-            f"{self.url}: what a drafter is given is seen only in a server that is started for it: name a sweep file"
-            " that starts the server"
+            f"{self.url}: what a drafter is given is seen only in a server that is started for it: name a sweep"
+            " file that starts the server"
         )
 
     def cause(self, log: str, exit_code: int | None, *, ready: bool) -> tuple[Reason, str]:

@@ -80,7 +80,7 @@ class Instrument(Protocol):
         """What its environment needs in addition."""
 
 
-class Probe(Instrument, Protocol):
+class Capture(Instrument, Protocol):
     """Makes a server write down the states of its target, and what its drafter is given of them.
 
     Requests are sent one at a time. The instrumented server is never measured.
@@ -248,7 +248,7 @@ class Engine(Protocol):
         Raises UsageError if servers of this engine cannot be traced.
         """
 
-    def probe(self, point: Point, served: Served, folder: Path) -> Probe:
+    def capture(self, point: Point, served: Served, folder: Path) -> Capture:
         """What writes down the states that a server of this Point passes to its drafter.
 
         Raises UsageError if there are none to be seen: no such drafter, or an engine that shows nothing.

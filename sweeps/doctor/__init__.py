@@ -1,1 +1,1 @@
-"""`tuner doctor`: looks at definitions, processes, folders and hidden states, in this order, and names a cause."""
+"""`tuner doctor`: looks at definitions, processes, folders, hidden states, in this order; names a cause."""

@@ -13,7 +13,7 @@ import psutil
 from launchers.embedded.flags import BY_NAME, SPECULATIVE, flag_name
 from launchers.embedded.gguf import check_gguf
 from launchers.embedded.model import file_identity, find_model
-from launchers.engines.engine import Knob, Probe, ReadBack, Recount, Served, SlotDrafts, Tracer
+from launchers.engines.engine import Capture, Knob, ReadBack, Recount, Served, SlotDrafts, Tracer
 from launchers.engines.http import ask, get_json, is_ok, post_json
 from launchers.engines.llamacpp import knobs as rules
 from launchers.engines.llamacpp.log import (
@@ -256,7 +256,7 @@ class LlamaCpp:
             " of the run; perf or Nsight Systems can be put around llama-server by hand"
         )
 
-    def probe(self, point: Point, served: Served, folder: Path) -> Probe:
+    def capture(self, point: Point, served: Served, folder: Path) -> Capture:
         raise UsageError("servers of llama.cpp show nothing of the states that a drafter is given")
 
     def cause(self, log: str, exit_code: int | None, *, ready: bool) -> tuple[Reason, str]:

@@ -5,7 +5,7 @@ from functools import cache
 from math import prod
 from pathlib import Path
 
-from launchers.engines.engine import Knob, Probe, ReadBack, Recount, Served, SlotDrafts
+from launchers.engines.engine import Capture, Knob, ReadBack, Recount, Served, SlotDrafts
 from launchers.engines.http import ask, is_ok, post_json
 from launchers.engines.model_folder import find_model_folder, folder_identity
 from launchers.engines.prometheus import fetch_samples
@@ -213,7 +213,7 @@ class Sglang:
     def tracer(self, point: Point, folder: Path, *, stacks: bool = False) -> SglangTracer:
         return SglangTracer(folder, stacks)
 
-    def probe(self, point: Point, served: Served, folder: Path) -> Probe:
+    def capture(self, point: Point, served: Served, folder: Path) -> Capture:
         raise UsageError("the states of SGLang cannot be captured yet")
 
     def cause(self, log: str, exit_code: int | None, *, ready: bool) -> tuple[Reason, str]:

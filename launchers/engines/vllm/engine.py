@@ -8,7 +8,7 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from launchers.engines.engine import Knob, Probe, ReadBack, Recount, Served, SlotDrafts
+from launchers.engines.engine import Capture, Knob, ReadBack, Recount, Served, SlotDrafts
 from launchers.engines.http import ask, get_json, is_ok, post_json
 from launchers.engines.model_folder import find_model_folder, folder_identity
 from launchers.engines.probe import Probe
@@ -301,7 +301,7 @@ class Vllm:
         has_flag = self._known(point.image).flag(PROFILER_CONFIG) is not None
         return VllmTracer(folder, stacks, has_flag)
 
-    def probe(self, point: Point, served: Served, folder: Path) -> Probe:
+    def capture(self, point: Point, served: Served, folder: Path) -> Capture:
         raise UsageError("the states of vLLM cannot be captured yet")
 
     def cause(self, log: str, exit_code: int | None, *, ready: bool) -> tuple[Reason, str]:
