@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from results.errors import LaunchFailed, MeasurementInvalid, UsageError
+from results.wiring import Step
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
     from analysis.report_input import ReportInput
     from analysis.tables import Table
     from results.store import RunFolder
+    from results.wiring import Fix
+    from sweeps.doctor.patient import Patient
     from sweeps.nightly.pin import Pin
     from sweeps.observer import Observer
     from sweeps.prepare import Plan
@@ -336,6 +339,89 @@ def profile(
     _draw(folder, report)
     if stopped():
         raise typer.Exit(INTERRUPTED)
+
+
+@app.command()
+def doctor(
+    file: Annotated[
+        Path | None, typer.Argument(metavar="[SWEEP]", help="The sweep file that starts the server.")
+    ] = None,
+    overrides: Overrides = None,
+    point: Annotated[
+        str,
+        typer.Option(
+            help="What to examine, e.g. 'EAGLE3 num_steps=3 topk=1'; default the first of the space."
+        ),
+    ] = "",
+    step: Annotated[
+        list[Step] | None, typer.Option(help="This step alone; may be given again. Default all.")
+    ] = None,
+    expected: Annotated[
+        float | None,
+        typer.Option(
+            help="What you expect: conditional accuracy (0.75) or tokens a round (3.2).",
+            parser=_reads(float, 0),
+            metavar="<float>",
+        ),
+    ] = None,
+    dump: Annotated[
+        Path | None, typer.Option(help="Hidden states captured before, by tuner or a trainer.")
+    ] = None,
+    sequences: Annotated[
+        int, typer.Option(help="Prompts to capture.", parser=_reads(int, 1, 10_000), metavar="<int>")
+    ] = 24,
+    target: Annotated[Path | None, typer.Option(help="Without a sweep file: the target's folder ...")] = None,
+    draft: Annotated[Path | None, typer.Option(help="... the drafter's ...")] = None,
+    engine: Annotated[str, typer.Option(help="... sglang, vllm or llamacpp ...")] = "sglang",
+    engine_version: Annotated[str, typer.Option(help="... its version ...")] = "",
+    method: Annotated[str, typer.Option(help="... and the speculative method.")] = "EAGLE3",
+    run: Annotated[
+        Path | None, typer.Option("--run", help="Where to keep what is captured; default runs/NAME.")
+    ] = None,
+    verify_fix: Annotated[
+        bool,
+        typer.Option("--verify-fix", help="Make the change in a fresh server, and measure what it does."),
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="The diagnosis as JSON.")] = False,
+) -> None:
+    """Find out why a drafter's acceptance is low: look, capture, replay, and name a cause only if it is certain.
+
+    The server of a sweep file is started with a probe inside and ended again; yours is not touched. Folders
+    alone can be looked at without any engine: --target, --draft, --engine, --engine-version.
+    """
+    from analysis.wiring.diagnosis_lines import diagnosis_lines
+    from results.store import RunFolder
+    from sweeps.doctor.asking import asked_of, exit_code, patient_of
+    from sweeps.doctor.examination import examine
+
+    started_from = (engine, engine_version, method)
+    patient = patient_of(file, overrides or (), point, (target, draft), started_from, _tell)
+    asked = asked_of(patient, step or (), dump, expected, sequences)
+    folder = RunFolder(run or Path("runs") / f"doctor-{patient.name}")
+    diagnosis = examine(patient, folder, asked, _tell)
+    if as_json:
+        import msgspec
+
+        _say(msgspec.json.format(msgspec.json.encode(diagnosis)).decode())
+    else:
+        _print(*diagnosis_lines(diagnosis))
+    if verify_fix and diagnosis.conclusion is not None and diagnosis.conclusion.fix is not None:
+        raise typer.Exit(_verify(patient, diagnosis.conclusion.fix, folder))
+    if verify_fix:
+        _tell("There is no change to verify.")
+    raise typer.Exit(exit_code(diagnosis))
+
+
+def _verify(patient: "Patient", fix: "Fix", folder: "RunFolder") -> int:
+    """Measure a change, and print what it does; the exit code of the comparison."""
+    from sweeps.doctor.verify import acceptance_lines, verify
+
+    with _stop_on_signal() as stopped, _progress(folder) as observer:
+        verified = verify(patient, fix, folder, observer, stopped)
+    code = _conclude(verified)
+    for line in acceptance_lines(verified):
+        _say(line)
+    return INTERRUPTED if stopped() else code
 
 
 def _conclude(folder: "RunFolder") -> int:

@@ -89,7 +89,18 @@ def _best(plan: Plan, folder: RunFolder) -> Mapping[str, Point]:
 
 
 def point_of(plan: Plan, text: str) -> Point:
-    """The Point of `METHOD knob=value ...`, as labels are written. Raises UsageError."""
+    """The Point of `METHOD knob=value ...` in this plan. Raises UsageError."""
+    point = parsed_point(text)
+    if point.method not in plan.engine.methods(plan.served):
+        raise UsageError(
+            f"--point {text}: no method {point.method!r}{nearest(point.method, [*_methods(plan)])}"
+        )
+    plan.engine.check(point, plan.served)
+    return plan.engine.canonical(point)
+
+
+def parsed_point(text: str) -> Point:
+    """`METHOD knob=value ...`, as labels are written; no engine is asked. Raises UsageError."""
     method, *settings = shlex.split(text) or [""]
     knobs = {}
     for setting in settings:
@@ -97,11 +108,7 @@ def point_of(plan: Plan, text: str) -> Point:
         if not equals:
             raise UsageError(f"--point {text}: expected METHOD knob=value ..., found {setting!r}")
         knobs[name] = yaml.safe_load(value)
-    point = Point(method, knobs)
-    if method not in plan.engine.methods(plan.served):
-        raise UsageError(f"--point {text}: no method {method!r}{nearest(method, [*_methods(plan)])}")
-    plan.engine.check(point, plan.served)
-    return plan.engine.canonical(point)
+    return Point(method, knobs)
 
 
 def _methods(plan: Plan) -> Sequence[str]:

@@ -1,0 +1,248 @@
+"""What all steps together say: one cause with its evidence, or cleared, or what is still undecided."""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+
+from analysis.wiring.chain import Prediction
+from analysis.wiring.fixes import fix_of
+from analysis.wiring.match import ServedWiring
+from analysis.wiring.trained import Trained
+from analysis.wiring.variants import causes
+from results.head_config import Head
+from results.records import SpecCounters
+from results.wiring import (
+    Cause,
+    Conclusion,
+    Finding,
+    Fix,
+    Outcome,
+    Reading,
+    Severity,
+    boundary_names,
+)
+
+# What a replay of short greedy prompts cannot see, so that the folders and flags alone speak of it.
+UNSEEN = frozenset(
+    {Cause.CONTEXT, Cause.PARALLELISM, Cause.QUANTISATION, Cause.DEFINITION, Cause.LOOPING, Cause.VOCABULARY}
+)
+ALIKE = 0.02  # of accept length: rounding in bf16 turns a few drafts over
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """What the steps left behind; None and empty where a step was skipped."""
+
+    layers: int
+    head: Head
+    findings: Sequence[Finding] = ()  # of the folders and flags, and of the definitions
+    expected: Reading | None = None  # how the engine reads the head, by its sources
+    ended: str = ""  # how the instrumented server ended, if it did
+    served: ServedWiring | None = None
+    trained: Trained | None = None
+    counted: SpecCounters | None = None  # by the server, of the captured requests
+    as_served: Prediction | None = None  # replayed as the server reads, on the same requests
+    as_trained: Prediction | None = None
+    explaining: Sequence[tuple[Reading, Prediction]] = ()  # other Readings that give what the server counted
+    fix_for: Callable[[Sequence[int]], Fix | None] = field(default=lambda _: None)
+
+    @property
+    def reading(self) -> Reading | None:
+        """How the server reads the head: the layers as seen, the rest as the engine's sources have it."""
+        if self.expected is None or self.served is None or not self.served.boundaries:
+            return self.expected
+        return replace(self.expected, boundaries=self.served.boundaries)
+
+    @property
+    def replay_fits(self) -> bool | None:
+        """Whether the replay as served gives what the server counted; None if one of them is missing."""
+        if self.counted is None or self.as_served is None or not self.as_served.counts:
+            return None
+        if self.as_served.by_position == tuple(self.counted.accepted_per_position):
+            return True
+        length = accept_length(self.counted)
+        own = self.as_served.accept_length
+        return length is not None and own is not None and abs(own - length) <= ALIKE * length
+
+
+def accept_length(counted: SpecCounters | None) -> float | None:
+    """Tokens a round, the target's own included; None without rounds."""
+    return 1 + counted.accepted_tokens / counted.drafts if counted is not None and counted.drafts else None
+
+
+def conclude(evidence: Evidence) -> Conclusion:
+    """The first of these that speaks: a drafter not used, what is passed on, the replay, the folders alone."""
+    told = (
+        _not_attached(evidence)
+        or _passed_on_wrongly(evidence)
+        or _by_replay(evidence)
+        or _by_folders(evidence)
+        or _nothing(evidence)
+    )
+    return replace(told, accept_length=accept_length(evidence.counted))
+
+
+def _grave(evidence: Evidence, severity: Severity) -> list[Finding]:
+    return [finding for finding in evidence.findings if finding.severity is severity]
+
+
+def _not_attached(evidence: Evidence) -> Conclusion | None:
+    found = [f for f in _grave(evidence, Severity.FATAL) if f.cause is Cause.NOT_ATTACHED]
+    return _named(evidence, (Cause.NOT_ATTACHED,), [found[0].seen]) if found else None
+
+
+def _passed_on_wrongly(evidence: Evidence) -> Conclusion | None:
+    """What no training has: parts of states, states beside the wrong tokens."""
+    if evidence.served is None or not evidence.served.faults:
+        return None
+    faults = evidence.served.faults
+    return _named(evidence, tuple(dict.fromkeys(f.cause for f in faults)), [f.seen for f in faults])
+
+
+def _by_replay(evidence: Evidence) -> Conclusion | None:
+    trained, reading = evidence.trained, evidence.reading
+    if trained is None or reading is None:
+        return None
+    differing = trained.differences(reading)
+    if differing:
+        return _named(evidence, differing, [*_replayed(evidence), *_counts(evidence)])
+    if not trained.clears(reading):
+        return _undecided_replay(evidence, trained, reading)
+    if evidence.replay_fits is False:
+        return _other_reading(evidence, reading)
+    unseen = [
+        f for f in _grave(evidence, Severity.FATAL) + _grave(evidence, Severity.LIKELY) if f.cause in UNSEEN
+    ]
+    if unseen:
+        return _named(evidence, (unseen[0].cause,), [unseen[0].seen, *_counts(evidence)])
+    return _cleared(evidence, trained)
+
+
+def _undecided_replay(evidence: Evidence, trained: Trained, reading: Reading) -> Conclusion:
+    possible = dict.fromkeys(c for tie in (trained.best, *trained.ties) for c in causes(reading, tie))
+    fatal = [f for f in _grave(evidence, Severity.FATAL) if f.cause in possible]
+    if len({f.cause for f in fatal}) == 1:
+        return _named(evidence, (fatal[0].cause,), [fatal[0].seen, *_replayed(evidence), *_counts(evidence)])
+    more = trained.more_sequences
+    wanted = f"; about {more} more sequences of ordinary text would decide" if more else ""
+    left = " or ".join(cause.value for cause in possible) or "the served wiring and another"
+    return Conclusion(
+        Outcome.UNDECIDED,
+        f"Undecided: {left}{wanted}.",
+        tuple(possible),
+        tuple([*_replayed(evidence), *_counts(evidence)]),
+        more_sequences=more,
+    )
+
+
+def _other_reading(evidence: Evidence, reading: Reading) -> Conclusion:
+    """Wired as trained, and yet the server counts otherwise than a replay: what else explains its counts?"""
+    found = [causes(other, reading) for other, _ in evidence.explaining]
+    named = tuple(dict.fromkeys(cause for one in found for cause in one))
+    if len(named) == 1:
+        seen = f"the server's counts are those of a head that is read otherwise: {named[0].value}"
+        return _named(evidence, named, [seen, *_counts(evidence)])
+    left = " or ".join(cause.value for cause in named)
+    return Conclusion(
+        Outcome.UNDECIDED,
+        "Undecided: the drafter is given what it was trained with, and the server still counts otherwise than the"
+        f" replay{f': {left}' if left else '; the fault is within the drafter as the server runs it'}.",
+        named,
+        tuple(_counts(evidence)),
+    )
+
+
+def _cleared(evidence: Evidence, trained: Trained) -> Conclusion:
+    length = accept_length(evidence.counted)
+    can = f"; {length:.2f} tokens a round is what this head gives on this text" if length else ""
+    weak = any(f.cause is Cause.TRAINING for f in evidence.findings)
+    more = ". More training, or text like that of the training, would raise it" if weak else ""
+    return Conclusion(
+        Outcome.CLEARED,
+        f"The wiring is cleared: the server gives the drafter what it was trained with{can}{more}.",
+        (Cause.TRAINING,) if weak else (),
+        tuple([*_replayed(evidence), *_counts(evidence)]),
+    )
+
+
+def _by_folders(evidence: Evidence) -> Conclusion | None:
+    """Without a replay only what cannot work is named; what is likely stays a question."""
+    fatal, likely = _grave(evidence, Severity.FATAL), _grave(evidence, Severity.LIKELY)
+    ended = [f"the server ended: {evidence.ended}"] if evidence.ended else []
+    named = tuple(dict.fromkeys(f.cause for f in fatal))
+    if len(named) == 1:
+        return _named(evidence, named, [*(f.seen for f in fatal), *ended])
+    left = named or tuple(dict.fromkeys(f.cause for f in likely))
+    if not left:
+        return None
+    return Conclusion(
+        Outcome.UNDECIDED,
+        f"Undecided: {' or '.join(cause.value for cause in left)}. A capture would tell: {_needed(evidence)}.",
+        left,
+        tuple([*(f.seen for f in (fatal or likely)), *ended]),
+        fix=next((f.fix for f in (fatal or likely) if f.fix is not None), None) if len(left) == 1 else None,
+    )
+
+
+def _nothing(evidence: Evidence) -> Conclusion:
+    ended = f" The server ended: {evidence.ended}." if evidence.ended else ""
+    return Conclusion(
+        Outcome.UNDECIDED,
+        f"Undecided: folders and flags show nothing wrong.{ended} A capture would tell: {_needed(evidence)}.",
+    )
+
+
+def _needed(evidence: Evidence) -> str:
+    if evidence.served is None:
+        return "run the steps capture, served and trained, or give a dump"
+    return "run the step trained with the drafter's and the target's folders"
+
+
+def _named(evidence: Evidence, named: tuple[Cause, ...], seen: Sequence[str]) -> Conclusion:
+    fix = _fix(evidence, named[0])
+    after = evidence.as_trained.accept_length if evidence.as_trained is not None and fix is not None else None
+    return Conclusion(
+        Outcome.NAMED,
+        f"{' and '.join(cause.value for cause in named)}.".capitalize(),
+        named,
+        tuple(seen),
+        fix,
+        accept_length_after=after,
+    )
+
+
+def _fix(evidence: Evidence, cause: Cause) -> Fix | None:
+    """By how the head was trained, where that is known; else as the step that found it says."""
+    trained, reading = evidence.trained, evidence.reading
+    if cause is Cause.LAYERS and trained is not None and (fix := evidence.fix_for(trained.best.boundaries)):
+        return fix
+    told = next((f.fix for f in evidence.findings if f.cause is cause and f.fix is not None), None)
+    if told is not None or trained is None or reading is None:
+        return told
+    return fix_of(cause, reading, trained.best, evidence.head)
+
+
+def _replayed(evidence: Evidence) -> Iterator[str]:
+    trained, reading = evidence.trained, evidence.reading
+    if trained is None or reading is None:
+        return
+    given = boundary_names(reading.boundaries, evidence.layers)
+    yield f"the server gives {given}; the head was trained on {boundary_names(trained.best.boundaries, evidence.layers)}"
+    served = trained.candidate(reading)
+    if served is None or reading == trained.best:
+        yield f"replayed on {trained.sequences} sequences: {trained.loss:.3f} nats a token above the target"
+        return
+    yield (
+        f"replayed on {trained.sequences} sequences: {trained.loss:.3f} nats a token above the target as trained,"
+        f" {served.loss:.3f} as served, z {served.against_best.z:.1f}"
+    )
+
+
+def _counts(evidence: Evidence) -> Iterator[str]:
+    if evidence.counted is None:
+        return
+    own = "/".join(map(str, evidence.counted.accepted_per_position))
+    rounds = evidence.counted.drafts
+    yield f"the server accepted {own or evidence.counted.accepted_tokens} drafts by position in {rounds} rounds"
+    if evidence.as_served is not None and evidence.as_served.counts:
+        replayed = "/".join(map(str, evidence.as_served.by_position))
+        yield f"a replay as served gives {replayed} in {len(evidence.as_served.counts)} rounds"

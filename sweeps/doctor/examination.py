@@ -1,0 +1,208 @@
+"""The doctor's steps, in their order of evidence: what is cheap and certain first, conclusions last."""
+
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+
+from analysis.wiring.chain import Prediction
+from analysis.wiring.conclusion import Evidence, conclude
+from analysis.wiring.expectation import Expectation
+from analysis.wiring.match import ServedWiring
+from analysis.wiring.observed import Observed
+from analysis.wiring.replies import Reply
+from analysis.wiring.trained import Trained
+from analysis.wiring.variants import variants
+from launchers.engines.wiring import wiring_of
+from results.errors import MeasurementInvalid, UsageError
+from results.head_config import Head
+from results.hidden_states import Dump
+from results.records import SpecCounters
+from results.store import RunFolder
+from results.wiring import Diagnosis, Finding, Reading, Section, Step, boundary_names
+from sweeps.doctor import definitions, served, state, static, trained
+from sweeps.doctor.capture import SEQUENCES, Captured, capture, usual_prompts
+from sweeps.doctor.patient import Patient
+from sweeps.doctor.replay import open_pair, predicted
+
+NEEDS_SERVER = "it needs a sweep file that starts the server, or --dump FOLDER with what was captured before"
+NEEDS_DRAFTER = "no drafter with a folder of its own is named"
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What of the examination is wanted."""
+
+    steps: Collection[Step] = frozenset(Step)
+    dump: Dump | None = None  # in place of a capture
+    expected: Expectation | None = None
+    sequences: int = SEQUENCES
+    boundaries: Collection[int] | None = None  # of the target, to capture; None = all
+
+
+@dataclass
+class _Chart:
+    """What has been found out so far."""
+
+    sections: dict[Step, Section] = field(default_factory=dict)
+    static: static.StaticWiring | None = None
+    captured: Captured | None = None
+    dump: Dump | None = None
+    ended: str = ""
+    served: ServedWiring | None = None
+    trained: Trained | None = None
+
+    @property
+    def counted(self) -> SpecCounters | None:
+        return self.captured.counted if self.captured is not None else None
+
+
+def examine(patient: Patient, folder: RunFolder, asked: Asked, told: Callable[[str], None]) -> Diagnosis:
+    """All that is asked for; what an input is missing for is skipped and says so. Raises UsageError."""
+    chart = _Chart(dump=asked.dump)
+    steps: dict[Step, Callable[[], Section]] = {
+        Step.STATE: lambda: state.section([folder.path]),
+        Step.WIRING: lambda: _wiring(patient, chart),
+        Step.CAPTURE: lambda: _capture(patient, folder, asked, chart, told),
+        Step.DEFINITIONS: lambda: definitions.section(_observed(patient, asked, chart)),
+        Step.SERVED: lambda: _served(patient, chart),
+        Step.TRAINED: lambda: _trained(patient, chart, told),
+    }
+    for step, examined in steps.items():
+        if step in asked.steps:
+            chart.sections[step] = examined()
+    conclusion = None
+    if Step.CONCLUSION in asked.steps and patient.drafting is not None:
+        conclusion = conclude(_evidence(patient, chart))
+    return Diagnosis(tuple(chart.sections[s] for s in Step if s in chart.sections), conclusion)
+
+
+def _wiring(patient: Patient, chart: _Chart) -> Section:
+    if patient.drafting is None:
+        return Section(Step.WIRING, skipped=NEEDS_DRAFTER)
+    chart.static = static.examine(patient.drafting)
+    return chart.static.section
+
+
+def _capture(
+    patient: Patient, folder: RunFolder, asked: Asked, chart: _Chart, told: Callable[[str], None]
+) -> Section:
+    if asked.dump is not None:
+        return Section(Step.CAPTURE, seen=tuple(_dump_lines(asked.dump)))
+    if patient.plan is None:
+        return Section(Step.CAPTURE, skipped=NEEDS_SERVER)
+    setup = patient.plan.setup(folder)
+    prompts = usual_prompts(setup, asked.sequences)
+    told(f"starting {patient.plan.engine.version()} with a probe inside, for {len(prompts)} prompts")
+    try:
+        into = folder.path / "doctor" / "dump"
+        chart.captured = capture(setup, patient.point, prompts, into, boundaries=asked.boundaries)
+    except UsageError as error:
+        return Section(Step.CAPTURE, skipped=str(error))
+    except MeasurementInvalid as error:
+        chart.ended = str(error)
+        return Section(Step.CAPTURE, checked=(patient.point.label,), seen=(f"the server failed: {error}",))
+    chart.dump = chart.captured.dump
+    return Section(
+        Step.CAPTURE,
+        checked=(f"{patient.plan.engine.version()}, {patient.point.label}, greedy, one request at a time",),
+        seen=(*_dump_lines(chart.dump), *chart.captured.notes),
+        follows=("the server has been ended; a server of yours goes on as it was",),
+    )
+
+
+def _dump_lines(dump: Dump) -> Iterator[str]:
+    first = next(iter(dump), None)
+    if first is None:
+        yield f"{dump.folder} holds no sequences"
+        return
+    rows = sum(len(sequence.token_ids) for sequence in dump)
+    yield f"{len(dump)} sequences, {rows} tokens, in {dump.folder}"
+    given = "nothing of what the drafter was given"
+    if first.served_aux is not None:
+        given = f"what the drafter was given, {first.served_aux.shape[-1]} numbers a token"
+    elif first.served_fc is not None:
+        given = "the output of the drafter's fusion layer"
+    yield f"states {boundary_names(sorted(first.states), dump.header.layers)}; {given}"
+    yield from dump.header.notes
+
+
+def _observed(patient: Patient, asked: Asked, chart: _Chart) -> Observed:
+    plan, captured = patient.plan, chart.captured
+    return Observed(
+        replies=[Reply(text) for text in captured.texts] if captured is not None else (),
+        counters=chart.counted,
+        shape=plan.engine.draft_shape(plan.engine.canonical(patient.point)) if plan is not None else None,
+        temperature=0.0 if captured is not None else None,
+        expected=asked.expected,
+    )
+
+
+def _served(patient: Patient, chart: _Chart) -> Section:
+    if chart.dump is None:
+        return Section(Step.SERVED, skipped=_no_dump(chart))
+    expected = chart.static.served if chart.static is not None else None
+    section, chart.served = served.section(chart.dump, patient.drafting, expected)
+    return section
+
+
+def _trained(patient: Patient, chart: _Chart, told: Callable[[str], None]) -> Section:
+    if chart.dump is None:
+        return Section(Step.TRAINED, skipped=_no_dump(chart))
+    if patient.drafting is None:
+        return Section(Step.TRAINED, skipped=NEEDS_DRAFTER)
+    told("replaying the head in every way it may have been trained")
+    hypotheses = chart.static.trained if chart.static is not None else ()
+    reading = _evidence_without_replay(patient, chart).reading
+    drafting = patient.drafting
+    section, chart.trained = trained.section(chart.dump, drafting.target, drafting.head, reading, hypotheses)
+    return section
+
+
+def _no_dump(chart: _Chart) -> str:
+    return f"nothing was captured: {chart.ended}" if chart.ended else f"nothing was captured: {NEEDS_SERVER}"
+
+
+def _evidence_without_replay(patient: Patient, chart: _Chart) -> Evidence:
+    drafting = patient.drafting
+    assert drafting is not None
+    return Evidence(
+        layers=drafting.target.whole("num_hidden_layers") or 0,
+        head=Head(drafting.head),
+        findings=tuple(_findings(chart)),
+        expected=chart.static.served if chart.static is not None else None,
+        ended=chart.ended,
+        served=chart.served,
+        trained=chart.trained,
+        counted=chart.counted,
+        fix_for=lambda wanted: wiring_of(drafting.engine).fix_for(drafting, wanted),
+    )
+
+
+def _findings(chart: _Chart) -> Sequence[Finding]:
+    return [f for step in Step if step in chart.sections for f in chart.sections[step].findings]
+
+
+def _evidence(patient: Patient, chart: _Chart) -> Evidence:
+    """With what a replay predicts, where there is one and the answers were greedy."""
+    evidence = _evidence_without_replay(patient, chart)
+    drafting, dump, reading = patient.drafting, chart.dump, evidence.reading
+    if chart.trained is None or dump is None or drafting is None or dump.header.temperature != 0:
+        return evidence
+    drafts = dump.header.drafts_per_round
+    if not drafts:
+        return evidence
+    pair = open_pair(drafting.target, drafting.head)
+
+    def replay(reading: Reading) -> Prediction | None:
+        try:
+            return predicted(dump, pair, reading, drafts)
+        except UsageError:  # weights that cannot be read so
+            return None
+
+    as_served = replay(reading) if reading is not None else None
+    evidence = replace(evidence, as_served=as_served, as_trained=replay(chart.trained.best))
+    if evidence.replay_fits is not False or reading is None or evidence.counted is None:
+        return evidence
+    others = [(other, replay(other)) for other in variants(reading, pair)]
+    counted = evidence.counted.accepted_per_position
+    fitting = [(o, p) for o, p in others if p is not None and p.by_position == tuple(counted)]
+    return replace(evidence, explaining=tuple(fitting))

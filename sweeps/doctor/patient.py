@@ -1,0 +1,114 @@
+"""Who is examined: one drafter beside one target on one engine, from a sweep file or from two folders."""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from launchers.containers.image import Told, silent
+from launchers.engines.checkpoint import read_checkpoint
+from launchers.engines.engine import Engine, Served
+from launchers.engines.wiring import Drafting
+from results.errors import UsageError
+from results.records import BASELINE, BASELINE_METHOD, KnobValue, Point
+from sweeps.prepare import Plan, plan_to_start
+from sweeps.profile import parsed_point
+from sweeps.space import Rules, Space
+from sweeps.sweep import Sweep
+
+
+@dataclass(frozen=True)
+class Patient:
+    """`plan` starts its server; without one only the folders are looked at."""
+
+    drafting: Drafting | None  # None: no drafter is named, or it is none with a folder
+    plan: Plan | None = None
+    point: Point = BASELINE
+
+    @property
+    def name(self) -> str:
+        if self.plan is not None:
+            return self.plan.sweep.name
+        return self.drafting.head.folder.name if self.drafting is not None else "folders"
+
+
+def from_sweep(sweep: Sweep, point: str = "", told: Told = silent) -> Patient:
+    """The server of a sweep with this Point ("METHOD knob=value ..."), or with the first of its space.
+
+    What the engine's rules call illegal is launched all the same: it may be what is wrong. Raises UsageError.
+    """
+    asked = parsed_point(point) if point else first_point(sweep)
+    plan = plan_of_point(sweep, asked, told)
+    (chosen,) = plan.space.points.values()
+    return Patient(_drafting(plan, chosen), plan, chosen)
+
+
+def plan_of_point(sweep: Sweep, point: Point, told: Told = silent) -> Plan:
+    """The plan of a sweep whose space is this Point alone, whatever the engine's rules say of it."""
+    return plan_to_start(sweep, lambda engine, served, _: _only(engine, served, point), told=told)
+
+
+def from_folders(target: Path, head: Path, engine: str, version: str, method: str) -> Patient:
+    """Two folders alone. Raises UsageError if one is no model folder."""
+    return Patient(
+        Drafting(
+            target=read_checkpoint(target.expanduser()),
+            head=read_checkpoint(head.expanduser()),
+            engine=engine,
+            version=version,
+            method=method,
+        )
+    )
+
+
+def first_point(sweep: Sweep) -> Point:
+    """The first method of the space, each knob at its first value; what is not named is the engine's default."""
+    for method, knobs in sweep.space.items():
+        if method != BASELINE_METHOD:
+            values = {
+                name: spec[0] if isinstance(spec, Sequence) else spec for name, spec in (knobs or {}).items()
+            }
+            plain = {n: v for n, v in values.items() if isinstance(v, int | float | str | bool)}
+            return Point(method, plain)
+    return BASELINE
+
+
+def _only(engine: Engine, served: Served, point: Point) -> Space:
+    values = {name: (value,) for name, value in engine.canonical(point).knobs.items()}
+    return Space(engine, served, {point.method: values}, Rules(ignored=True, allow_lossy=True))
+
+
+def _drafting(plan: Plan, point: Point) -> Drafting | None:
+    served, engine = plan.served, plan.engine
+    if served.draft is None or not Path(served.draft).is_dir() or not Path(served.model).is_dir():
+        return None
+    return Drafting(
+        target=read_checkpoint(Path(served.model)),
+        head=read_checkpoint(Path(served.draft)),
+        engine=engine.name,
+        version=engine.version().split(" ")[-1],
+        method=point.method,
+        settings=flags_of(engine.command(point, served, port=1)),
+        variables={n: v for n, v in engine.environment(point, served).items() if v is not None},
+    )
+
+
+def flags_of(words: Sequence[str]) -> Mapping[str, KnobValue]:
+    """`--name value` and `--name=value` of a command line, by name without dashes; True for a bare flag."""
+    found: dict[str, KnobValue] = {}
+    for at, word in enumerate(words):
+        if re.match(r"--?[a-zA-Z]", word) is None:
+            continue
+        name, equals, value = word.lstrip("-").partition("=")
+        following = words[at + 1] if at + 1 < len(words) else "--"
+        found[name] = value if equals else True if re.match(r"--?[a-zA-Z]", following) else following
+    return found
+
+
+def needs_drafter(patient: Patient) -> Drafting:
+    """Raises UsageError if there is no drafter to look at."""
+    if patient.drafting is None:
+        raise UsageError(
+            "there is no drafter to look at: name its folder under `draft` in the sweep file, or with --draft"
+        )
+    return patient.drafting
