@@ -14,14 +14,16 @@ from results.wiring import Cause, Finding, Severity
 
 SAME_LENGTH = 0.05
 RATE_RULE = "rate = (a + a^2 + ... + a^k) / k: the counters of SGLang (accepted / (verifies x k)) and vLLM"
-BONUS_RULE = "length = 1 + accepted / rounds with the bonus token, exactly 1 less without (SafeAILab/EAGLE#132)"
+BONUS_RULE = (
+    "length = 1 + accepted / rounds with the bonus token, exactly 1 less without (SafeAILab/EAGLE#132)"
+)
 UNUSED_RULE = (
     "a drafter that is used drafts in every round; llama.cpp loads one and drafts nothing unless it is told "
     "--spec-type (ggml-org/llama.cpp#25345)"
 )
 TWO_COUNTERS_RULE = (
-    "a server and its drafter count the same drafts; on hybrid targets llama.cpp leaves out the rounds that were "
-    "accepted in part"
+    "a server and its drafter count the same drafts; on hybrid targets llama.cpp leaves out the rounds that "
+    "were accepted in part"
 )
 TEXT_RULE = (
     "a loop is easy to draft: 74.6 % on random prompts whose output looped, 48.5 % on chat, the same server "
@@ -50,7 +52,9 @@ def _of_definitions(observed: Observed) -> Iterator[Finding]:
     if expected is None or shape is None:
         return
     if expected.accuracy(shape) is None:
-        seen = f"a length of {expected.value:g} is expected; at k = {shape.depth} none is above {shape.depth + 1}"
+        seen = (
+            f"a length of {expected.value:g} is expected; at k = {shape.depth} the most is {shape.depth + 1}"
+        )
         yield Finding(Cause.DEFINITION, Severity.FATAL, seen, BONUS_RULE)
     elif expected.figure is Figure.ACCURACY:
         yield from _rate_beside_accuracy(observed, expected.value, shape.depth)
@@ -117,8 +121,8 @@ def _caution(temperature: float | None) -> Iterator[str]:
         yield "the temperature is not known: an offline accuracy is one of temperature 0"
     elif temperature > 0:
         yield (
-            f"at temperature {temperature:g} less is accepted than at 0, for which an offline accuracy holds: "
-            "measure at 0 before anything else"
+            f"at temperature {temperature:g} less is accepted than at 0, for which an offline accuracy "
+            "holds: measure at 0 before anything else"
         )
 
 

@@ -53,7 +53,11 @@ def shape_lines(observed: Observed) -> Iterator[str]:
             "a round: the counters are believed"
         )
     counted = observed.counted
-    if counted is not None and counted.drafts and abs(counted.draft_tokens / counted.drafts - shape.draft_tokens) > UNEVEN:
+    if (
+        counted is not None
+        and counted.drafts
+        and abs(counted.draft_tokens / counted.drafts - shape.draft_tokens) > UNEVEN
+    ):
         mean = counted.draft_tokens / counted.drafts
         yield f"drafts have {mean:.1f} tokens on average, not one length: accuracies are approximate"
     yield from _table_lines(shape)
@@ -95,12 +99,15 @@ def _position_lines(counted: SpecCounters, observed: Observed) -> Iterator[str]:
         yield "not told by position"
         return
     conditional = conditional_accuracies(counted.drafts, per_position)
-    yield "conditional accuracy by position " + " ".join("-" if a is None else f"{a:.2f}" for a in conditional)
+    yield "conditional accuracy by position " + " ".join(
+        "-" if a is None else f"{a:.2f}" for a in conditional
+    )
     full = full_accuracies(counted.drafts, per_position)
     yield "full accuracy, accepted up to there " + " ".join(f"{share:.2f}" for share in full)
     first = by_position(counted, observed.replies)[0]
     if first is not None:
-        yield f"the first position is what training logs of its first step: {percent(first.value)} ({interval(first)})"
+        accuracy = f"{percent(first.value)} ({interval(first)})"
+        yield f"the first position is what training logs of its first step: {accuracy}"
 
 
 def read_lines(observed: Observed) -> Iterator[str]:

@@ -3,14 +3,14 @@
 A round verifies a draft of k tokens, one after the other; up to k are accepted, and one more token, the bonus
 token, comes from the target itself.
 
-- rate: accepted / (rounds x tokens verified beside the root). SGLang since its pull request 13212, vLLM, llama.cpp.
-- length: 1 + accepted / rounds, the bonus token counted. SGLang's accept len, vLLM's mean acceptance length. Some
-  papers and scripts leave the bonus token out: exactly 1 less.
+- rate: accepted / (rounds x tokens verified beside the root). vLLM, llama.cpp, SGLang since its #13212.
+- length: 1 + accepted / rounds, the bonus token counted. SGLang's accept len, vLLM's mean acceptance length.
+  Some papers and scripts leave the bonus token out: exactly 1 less.
 - conditional accuracy a_i: accepted at i / accepted at i - 1; a_1 is accepted at 1 / rounds.
 - full accuracy: accepted up to i / rounds, which is a_1 x ... x a_i. vLLM's per-position rate.
 
-SGLang's k is its number of draft tokens less one in a chain; in a tree k is the number of steps, and the rate,
-whose denominator is the whole tree, cannot reach 1.
+SGLang's k is its number of draft tokens less one in a chain; in a tree k is the number of steps, and the
+rate, whose denominator is the whole tree, cannot reach 1.
 """
 
 from collections.abc import Sequence
@@ -118,7 +118,7 @@ def table(shape: DraftShape, accuracies: Sequence[float] = TABLE) -> tuple[Row, 
 
 
 def counted_shape(counters: SpecCounters) -> DraftShape | None:
-    """What was drafted, by the counts alone: depth from the positions, tokens from their mean; None without any.
+    """What was drafted, by the counts: depth from the positions, tokens from their mean; None without any.
 
     The positions tell a tree (`topk` 2 stands for more than one) from a chain; without them it is taken
     for a chain.

@@ -1,4 +1,4 @@
-"""How sure a share of accepted drafts is. Rounds of one reply resemble each other, so replies are the unit."""
+"""How sure a share of accepted drafts is. Rounds of one reply are alike, so replies are the unit."""
 
 import math
 from collections.abc import Callable, Sequence

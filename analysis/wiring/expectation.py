@@ -39,7 +39,7 @@ def expectation(value: float) -> Expectation:
     """A figure up to 1 is a conditional accuracy, one above 1 an accept length. Raises UsageError."""
     if not math.isfinite(value) or value <= 0:
         raise UsageError(
-            f"{value:g} is no expectation: a conditional accuracy such as 0.75, or an accept length such as 3.2"
+            f"{value:g} is no expectation: give a conditional accuracy such as 0.75, or a length such as 3.2"
         )
     return Expectation(Figure.ACCURACY if value <= 1 else Figure.LENGTH, value)
 

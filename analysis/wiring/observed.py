@@ -79,7 +79,7 @@ class Observed:
 
     @property
     def read_accuracy(self) -> float | None:
-        """The same of a rate or length without counts; None if there is none, or if this shape has no such."""
+        """The same of a rate or length without counts; None if there is none, or none of this shape."""
         shape = self.drafted
         if shape is None:
             return None

@@ -30,9 +30,9 @@ class Shape(StrEnum):
 
 
 HINTS: Mapping[Shape, str] = {
-    Shape.EXACTLY_ONE: "the algorithm, the map of the draft vocabulary, a missing head, incompatible vocabularies",
-    Shape.COLLAPSE: "the algorithm, the map of the draft vocabulary, a missing or random head, the embedding, "
-    "a norm before the fusion layer, tokens shifted against states, layers far from the right ones",
+    Shape.EXACTLY_ONE: "the algorithm, the map of the draft vocabulary, a missing head, other vocabularies",
+    Shape.COLLAPSE: "the algorithm, the map of the draft vocabulary, a missing or random head, the "
+    "embedding, a norm before the fusion layer, tokens shifted against states, layers far off",
     Shape.LATER_LOW: "the state fed back, the positions of the draft steps, the cache of the draft steps",
     Shape.ALL_LOWER: "layers near the right ones, sums over ranks not complete, a norm or the residual, "
     "quantisation, other prompts than the drafter was trained on, a drafter trained too little",
@@ -116,4 +116,3 @@ def _falls_with_prompts(replies: Sequence[Reply]) -> bool:
 
 def _is_above(gaps: Sequence[float], least: float) -> bool:
     return len(gaps) >= MIN_REPLIES and t_interval(gaps, ALPHA)[1] > least
-
