@@ -98,6 +98,7 @@ def follows(observed: Observed) -> Iterator[str]:
 def _standing(observed: Observed) -> Iterator[str]:
     accuracy, expected, judgement = observed.accuracy, observed.expected_accuracy, observed.judgement
     if accuracy is None:
+        yield from _standing_of_a_figure(observed)
         return
     if observed.unusable:
         yield f"nothing is concluded: {observed.unusable}"
@@ -113,6 +114,15 @@ def _standing(observed: Observed) -> Iterator[str]:
         rounds = observed.counted.drafts if observed.counted else 0
         more = f"about {judgement.more * rounds:.0f} rounds" if judgement.more else "at the edge: more rounds"
         yield f"undecided whether acceptance is low: {figures}; {more} of as many more replies would decide"
+
+
+def _standing_of_a_figure(observed: Observed) -> Iterator[str]:
+    accuracy, expected = observed.read_accuracy, observed.expected_accuracy
+    if accuracy is None or expected is None:
+        return
+    what = "looks low" if accuracy < expected - MARGIN else "no problem in this figure"
+    figures = f"{percent(accuracy)} conditional accuracy, {percent(expected)} expected"
+    yield f"{what}: {figures}; one figure without counts proves neither"
 
 
 def _caution(temperature: float | None) -> Iterator[str]:

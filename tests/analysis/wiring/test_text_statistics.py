@@ -7,11 +7,11 @@ import pytest
 from analysis.wiring.text_statistics import text_statistics
 
 PROSE = (
-    "The residual stream of a decoder is the sum of what its layers have written so far. A drafter that reads "
-    "it at a few places can guess the next token well, because most of what the target knows about the next "
-    "token is there long before the last layer. If the places are wrong, the guess is worse, and the more so "
-    "the further they are from those that the drafter was trained on. The server does not notice: it verifies "
-    "every guess, so its text stays right and only its speed falls."
+    "The residual stream of a decoder is the sum of what its layers have written so far. A drafter that "
+    "reads it at a few places can guess the next token well, because most of what the target knows "
+    "about the next token is there long before the last layer. If the places are wrong, the guess is "
+    "worse, and the more so the further they are from those that the drafter was trained on. The server "
+    "does not notice: it verifies every guess, so its text stays right and only its speed falls."
 )
 CODE = """
 def mean(values: list[float]) -> float:
