@@ -151,7 +151,9 @@ def _engine_process(row: Row, table: Mapping[int, Row]) -> EngineProcess | None:
 
 
 def _process(row: Row, table: Mapping[int, Row], role: Role, engine: str) -> EngineProcess:
-    title = " ".join(masked(row.argv)) if role is Role.SERVER else row.title
+    title = row.title
+    if role is Role.SERVER:
+        title = " ".join((Path(row.argv[0]).name, *masked(row.argv)[1:]))
     return EngineProcess(
         row.pid,
         role,

@@ -9,6 +9,7 @@ from analysis.words import count, listed, long_time, moment
 from results.machine_state import EngineProcess, MachineState, Role, SharedSegment
 
 SHOWN_COMMAND = 100  # characters
+SHOWN_PORTS = 3
 WORTH_REMOVING_BYTES = 2**20  # a smaller file is not worth the risk
 SETTLED_S = 60.0  # a younger file may be on its way from one process to another
 REMOVABLE = ("psm_", "torch_", "nccl-")
@@ -55,7 +56,7 @@ def _process_line(process: EngineProcess, state: MachineState) -> str:
     if process.memory_bytes is not None:
         facts.append(size(process.memory_bytes))
     if process.ports:
-        facts.append(f"listens on {listed([str(port) for port in sorted(set(process.ports))])}")
+        facts.append(f"listens on {_numbers(process.ports)}")
     if not process.is_own:
         facts.append("of another user")
     if not process.is_here:
@@ -69,6 +70,13 @@ def _kept(process: EngineProcess) -> str:
     if process.role is not Role.WORKER:
         return ""
     return f", kept by {process.owner}" if process.owner is not None else ", kept by nobody"
+
+
+def _numbers(ports: Sequence[int]) -> str:
+    """`8000, 8001 and 11 more`."""
+    told = [str(port) for port in sorted(set(ports))]
+    rest = len(told) - SHOWN_PORTS
+    return listed([*told[:SHOWN_PORTS], f"{rest} more"] if rest > 1 else told)
 
 
 def _servers(state: MachineState) -> Sequence[EngineProcess]:
@@ -121,7 +129,7 @@ def _gone(orphan: EngineProcess, state: MachineState) -> str:
     """Why it is thought to be left over, and what ends with it."""
     parts = ["its server is gone"]
     if orphan.ports:
-        parts.append(f"it still listens on {listed([str(port) for port in orphan.ports])}")
+        parts.append(f"it still listens on {_numbers(orphan.ports)}")
     parts += [
         f"older than the server {s.pid} by {long_time(s.started_at - orphan.started_at)}"
         for s in _servers(state)

@@ -153,8 +153,7 @@ def test_the_port_that_a_server_was_told(words: tuple[str, ...], port: int) -> N
 
 def test_no_secret_of_a_command_is_kept() -> None:
     shown = found(row(100, 1, "vllm", "serve", "m", "--api-key", "very-secret"))[100].title
-    assert "very-secret" not in shown
-    assert HIDDEN in shown
+    assert shown == f"vllm serve m --api-key {HIDDEN}"
 
 
 def test_a_server_below_a_guard_is_a_tools_own() -> None:

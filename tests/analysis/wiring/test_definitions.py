@@ -69,7 +69,7 @@ def test_the_bonus_token_is_exactly_one_and_a_rate_is_below_its_accuracy(accurac
 
 
 def test_ends_of_the_scale() -> None:
-    assert (accuracy_of_rate(0, 5), accuracy_of_rate(1, 5)) == (pytest.approx(0), 1)
+    assert [accuracy_of_rate(rate, 5) for rate in (0, 1)] == pytest.approx([0, 1])
     assert accepted_per_round(1, 5) == 5
     with pytest.raises(ValueError, match="between 0 and 1"):
         accuracy_of_rate(1.2, 5)
@@ -105,7 +105,7 @@ def test_one_run_has_two_rates_in_two_versions_of_sglang() -> None:
 
 
 def test_the_rate_of_a_tree_has_a_ceiling_and_compares_with_no_chain() -> None:
-    assert (highest_rate(TREE), highest_rate(CHAIN)) == (pytest.approx(4 / 15), 1)
+    assert [highest_rate(shape) for shape in (TREE, CHAIN)] == pytest.approx([4 / 15, 1])
     assert not are_rates_comparable(CHAIN, TREE)
     assert are_rates_comparable(CHAIN, CHAIN)
 
@@ -115,7 +115,7 @@ def test_a_table_for_the_runs_own_shape() -> None:
     assert (round(chain.rate, 3), round(chain.length, 2)) == (0.487, 3.43)
     assert chain.old_rate == pytest.approx(chain.length / 6)
     (tree,) = table(TREE, [1.0])
-    assert (tree.length, tree.rate) == (5, pytest.approx(4 / 15))
+    assert [tree.length, tree.rate] == pytest.approx([5, 4 / 15])
 
 
 @pytest.mark.parametrize(

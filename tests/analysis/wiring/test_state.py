@@ -63,6 +63,12 @@ def test_an_orphan_is_proposed_by_its_exact_command() -> None:
     )
 
 
+def test_many_ports_are_counted() -> None:
+    worker = replace(WORKER, ports=(5, 1, 2, 3, 4, 5))
+    line = next(iter(seen(MachineState(NOW, [worker]))))
+    assert "listens on 1, 2, 3 and 2 more" in line
+
+
 def test_an_orphan_beside_a_live_server_says_that_it_is_older_and_what_it_still_holds() -> None:
     (line,) = said(SERVER, WORKER, TRACKER, replace(ORPHAN, ports=(5555,)))
     assert line.startswith("kill 70 ")
