@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from launchers.embedded.model import file_identity
+from launchers.engines.safetensors_file import stored_tensors
 from results.errors import UsageError
 
 WEIGHT_ENDINGS = (".safetensors", ".bin", ".pt", ".gguf")
@@ -84,20 +85,7 @@ def config_if_here(folder: Path) -> dict[str, Any]:
 
 def tensor_names(folder: Path) -> Sequence[str]:
     """Names of the weights in safetensors files; empty if they are stored otherwise."""
-    return sorted(name for path in folder.glob("*.safetensors") for name in _header(path))
-
-
-def _header(path: Path) -> list[str]:
-    """A safetensors file begins with the length of its JSON header (8 bytes, little endian)."""
-    with path.open("rb") as file:
-        length = int.from_bytes(file.read(8), "little")
-        try:
-            header = json.loads(file.read(length)) if 0 < length <= path.stat().st_size - 8 else None
-        except ValueError:
-            header = None
-    if not isinstance(header, dict):
-        raise UsageError(f"{path} is damaged: it has no safetensors header")
-    return [name for name in header if name != "__metadata__"]
+    return sorted(name for path in folder.glob("*.safetensors") for name in stored_tensors(path))
 
 
 def folder_identity(folder: Path) -> str:
