@@ -176,7 +176,9 @@ class FakeEngine:
     def tracer(self, point: Point, folder: Path, *, stacks: bool = False) -> Tracer:
         raise UsageError("the fake engine has no profiler")
 
-    def capture(self, point: Point, served: Served, folder: Path) -> Capture:
+    def capture(
+        self, point: Point, served: Served, folder: Path, boundaries: Collection[int] | None = None
+    ) -> Capture:
         raise UsageError("the fake engine has no states to be seen")
 
     def cause(self, log: str, exit_code: int | None, *, ready: bool) -> tuple[Reason, str]:

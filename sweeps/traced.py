@@ -56,7 +56,7 @@ def profile_arm(setup: Setup, name: str, point: Point, window: Window, look: Loo
     Raises MeasurementInvalid, also for a server that does not start; UsageError if it cannot be traced.
     """
     began_at = time.time()
-    with _folder_to_write(setup) as folder:
+    with folder_to_write(setup) as folder:
         tracer = setup.engine.tracer(point, folder, stacks=look.stacks)
         with up(setup, point, f"profile-{name}", window.prompts, tracer) as arm:
             loads, steps_s = _loaded(setup, arm, window, tracer, look)
@@ -142,7 +142,7 @@ def _driven(
 
 
 @contextmanager
-def _folder_to_write(setup: Setup) -> Iterator[Path]:
+def folder_to_write(setup: Setup) -> Iterator[Path]:
     """A folder of the run for the server alone, which in a container may be another user; gone after."""
     setup.folder.traces.mkdir(parents=True, exist_ok=True)
     folder = Path(tempfile.mkdtemp(prefix="writing-", dir=setup.folder.traces)).absolute()

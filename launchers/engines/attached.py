@@ -198,7 +198,9 @@ class Attached:
             " a sweep file that starts the server"
         )
 
-    def capture(self, point: Point, served: Served, folder: Path) -> Capture:
+    def capture(
+        self, point: Point, served: Served, folder: Path, boundaries: Collection[int] | None = None
+    ) -> Capture:
         raise UsageError(
             f"{self.url}: what a drafter is given is seen only in a server that is started for it: name a sweep"
             " file that starts the server"

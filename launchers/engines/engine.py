@@ -87,6 +87,10 @@ class Capture(Instrument, Protocol):
     """
 
     @property
+    def point(self) -> Point:
+        """What the instrumented server runs: the Point that was asked for, or its chain in place of a tree."""
+
+    @property
     def header(self) -> DumpHeader:
         """What is alike for all that is captured."""
 
@@ -248,9 +252,12 @@ class Engine(Protocol):
         Raises UsageError if servers of this engine cannot be traced.
         """
 
-    def capture(self, point: Point, served: Served, folder: Path) -> Capture:
+    def capture(
+        self, point: Point, served: Served, folder: Path, boundaries: Collection[int] | None = None
+    ) -> Capture:
         """What writes down the states that a server of this Point passes to its drafter.
 
+        `boundaries`: those that are kept of the target; None = all, which is much for a large model.
         Raises UsageError if there are none to be seen: no such drafter, or an engine that shows nothing.
         """
 

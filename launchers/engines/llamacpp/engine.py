@@ -256,7 +256,9 @@ class LlamaCpp:
             " of the run; perf or Nsight Systems can be put around llama-server by hand"
         )
 
-    def capture(self, point: Point, served: Served, folder: Path) -> Capture:
+    def capture(
+        self, point: Point, served: Served, folder: Path, boundaries: Collection[int] | None = None
+    ) -> Capture:
         raise UsageError("servers of llama.cpp show nothing of the states that a drafter is given")
 
     def cause(self, log: str, exit_code: int | None, *, ready: bool) -> tuple[Reason, str]:

@@ -5,11 +5,12 @@ from functools import cache
 from math import prod
 from pathlib import Path
 
-from launchers.engines.engine import Capture, Knob, ReadBack, Recount, Served, SlotDrafts
+from launchers.engines.engine import Knob, ReadBack, Recount, Served, SlotDrafts
 from launchers.engines.http import ask, is_ok, post_json
 from launchers.engines.model_folder import find_model_folder, folder_identity
 from launchers.engines.prometheus import fetch_samples
-from launchers.engines.sglang import knobs, rules
+from launchers.engines.sglang import capture, knobs, rules
+from launchers.engines.sglang.capture import SglangCapture
 from launchers.engines.sglang.counts import admitted, counted_by_rank, counted_in_log, counted_in_reply
 from launchers.engines.sglang.flags import Flag
 from launchers.engines.sglang.install import Installation
@@ -21,6 +22,7 @@ from launchers.engines.sglang.tracer import SglangTracer
 from launchers.launcher import Endpoint
 from launchers.place import Place, Places, on_this_machine
 from results.errors import MeasurementInvalid, UsageError
+from results.hidden_states import DumpHeader
 from results.reasons import Reason
 from results.records import BASELINE_METHOD, IMAGE, DraftShape, KnobValue, Point, SpecCounters
 
@@ -213,8 +215,25 @@ class Sglang:
     def tracer(self, point: Point, folder: Path, *, stacks: bool = False) -> SglangTracer:
         return SglangTracer(folder, stacks)
 
-    def capture(self, point: Point, served: Served, folder: Path) -> Capture:
-        raise UsageError("the states of SGLang cannot be captured yet")
+    def capture(
+        self, point: Point, served: Served, folder: Path, boundaries: Collection[int] | None = None
+    ) -> SglangCapture:
+        settings, installation = self._settings(served, point.shared), self._at(point.shared)
+        capture.check(point, settings)
+        chain, layers = capture.chain_of(point), capture.layers_of(Path(served.model))
+        before = capture.before(installation, self.environment(chain, served))
+        tensor_parallel = settings.get("tp_size")
+        header = DumpHeader(
+            layers=layers,
+            engine=self.version(),
+            model=str(served.model),
+            draft=str(served.draft or served.model),
+            tensor_parallel=tensor_parallel if isinstance(tensor_parallel, int) else 1,
+            drafts_per_round=int(chain.knobs["num_steps"]),
+            notes=capture.notes(point, chain),
+        )
+        variables = capture.lay_plugin(folder, layers, boundaries, before)
+        return SglangCapture(folder, chain, capture.words(installation.flags), variables, header)
 
     def cause(self, log: str, exit_code: int | None, *, ready: bool) -> tuple[Reason, str]:
         return cause_from_log(log, exit_code, ready=ready)

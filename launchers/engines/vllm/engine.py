@@ -301,7 +301,9 @@ class Vllm:
         has_flag = self._known(point.image).flag(PROFILER_CONFIG) is not None
         return VllmTracer(folder, stacks, has_flag)
 
-    def capture(self, point: Point, served: Served, folder: Path) -> Capture:
+    def capture(
+        self, point: Point, served: Served, folder: Path, boundaries: Collection[int] | None = None
+    ) -> Capture:
         raise UsageError("the states of vLLM cannot be captured yet")
 
     def cause(self, log: str, exit_code: int | None, *, ready: bool) -> tuple[Reason, str]:
