@@ -66,7 +66,7 @@ class Watch:
     """Watches one worker."""
 
     def __init__(self, worker: Any, asked: dict[str, Any]) -> None:
-        config = worker.parallel_config
+        self.worker, config = worker, worker.parallel_config
         self.folder = Path(asked["folder"])
         self.boundaries = asked["boundaries"]
         self.rank = worker.rank % config.tensor_parallel_size
@@ -95,6 +95,8 @@ class Watch:
         model = getattr(drafter, "model", None)
         if model is None:
             raise Unseen("this worker has no drafter with a model")
+        if getattr(self.worker.speculative_config, "parallel_drafting", False):
+            raise Unseen("a drafter that makes its drafts in one pass is given rows that no token stands for")
         decoder = decoder_of(self.runner.get_model())
         if self.rank == 0:
             self.hook_target(decoder)
