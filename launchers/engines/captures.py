@@ -24,13 +24,10 @@ from results.reasons import Reason
 if TYPE_CHECKING:
     from torch import Tensor
 
-PER_ROW = ("served_aux", "served_fc", "served_ids")
-
 
 def notes(folder: Path) -> tuple[str, ...]:
     """What the probes found in their servers, each thing once."""
-    lines = [line for path in sorted(folder.glob("attached.*.txt")) for line in _text(path).splitlines()]
-    return tuple(dict.fromkeys(lines))
+    return _lines(folder, "attached")
 
 
 def sequences(folder: Path, rank: int = 0) -> Iterator[HiddenStates]:
@@ -40,8 +37,8 @@ def sequences(folder: Path, rank: int = 0) -> Iterator[HiddenStates]:
     the last pass verified more, but not at a stop token: what was verified behind it in one pass stays. One
     sequence is in memory at a time. Raises MeasurementInvalid if nothing was written, or with gaps.
     """
-    if told := [_text(path) for path in sorted(folder.glob("unseen.*.txt"))]:
-        raise _unusable("; ".join(dict.fromkeys(told)))
+    if told := _lines(folder, "unseen"):
+        raise _unusable("; ".join(told))
     parts: dict[str, list[Path]] = {}
     for path in sorted(folder.glob(f"*.tp{rank}.safetensors")):
         parts.setdefault(_told(path)["request"], []).append(path)
@@ -55,8 +52,9 @@ def _unusable(why: str) -> MeasurementInvalid:
     return MeasurementInvalid(Reason.TRACE_UNUSABLE, why)
 
 
-def _text(path: Path) -> str:
-    return path.read_text("utf-8", "replace")
+def _lines(folder: Path, kind: str) -> tuple[str, ...]:
+    texts = [path.read_text("utf-8", "replace") for path in sorted(folder.glob(f"{kind}.*.txt"))]
+    return tuple(dict.fromkeys(line for text in texts for line in text.splitlines()))
 
 
 def _told(path: Path) -> Mapping[str, str]:
@@ -70,42 +68,47 @@ def _told(path: Path) -> Mapping[str, str]:
         raise _unusable(f"{path} is damaged: {error}") from None
 
 
-def _rows(tensors: Mapping[str, "Tensor"]) -> dict[str, "Tensor"]:
-    return {name: tensor for name, tensor in tensors.items() if name not in ("input_ids", "positions")}
-
-
 def _joined(request: str, paths: Sequence[Path]) -> HiddenStates:
     import torch
     from safetensors.torch import load_file
 
-    first = _told(paths[0])
-    prompt_tokens = int(first["prompt_tokens"])
-    end = prompt_tokens + int(first["max_tokens"]) if first["max_tokens"] else None
-    files = [(_told(path), load_file(path)) for path in paths]
-    size = 1 + max(int(tensors["positions"].max()) for _, tensors in files)
-    token_ids = torch.empty(size + 1, dtype=torch.int64)
-    rows: dict[str, Tensor] = {}
-    seen = torch.zeros(size, dtype=torch.bool)
-    accepted = []
-    for told, tensors in files:
-        at = tensors["positions"]
-        token_ids[at], token_ids[at[-1] + 1] = tensors["input_ids"], int(told["next_id"])
-        seen[at] = True
-        for name, tensor in _rows(tensors).items():
-            rows.setdefault(name, tensor.new_zeros(size, *tensor.shape[1:]))[at] = tensor
-        if int(told["drafts"]) and (end is None or int(at[0]) + 1 < end):
-            accepted.append(len(at) - 1)
-    if len({frozenset(tensors) for _, tensors in files}) > 1:
+    told, passes = [_told(path) for path in paths], [load_file(path) for path in paths]
+    if len({frozenset(tensors) for tensors in passes}) > 1:
         raise _unusable(f"the passes of {request} hold different tensors")
-    if not seen.all():
-        missing = int((~seen).nonzero()[0])
-        raise _unusable(f"{request} has no row at position {missing}: was its prompt in a cache?")
-    token_ids = token_ids[:end]
+    spans = [tensors.pop("positions") for tensors in passes]
+    size = _size(request, spans)
+    rows = {name: _rows([tensors.pop(name) for tensors in passes], spans, size) for name in [*passes[0]]}
+    [*_, next_id] = (int(t["next_id"]) for t, at in zip(told, spans, strict=True) if int(at[-1]) + 1 == size)
+    prompt_tokens = int(told[0]["prompt_tokens"])
+    end = prompt_tokens + int(told[0]["max_tokens"]) if told[0]["max_tokens"] else size + 1
+    token_ids = torch.cat([rows.pop("input_ids"), torch.tensor([next_id])])[:end]
     rows = {name: tensor[: len(token_ids) - 1] for name, tensor in rows.items()}
+    rounds = [at for t, at in zip(told, spans, strict=True) if int(t["drafts"]) and int(at[0]) + 1 < end]
     return HiddenStates(
         token_ids,
         prompt_tokens,
-        {int(name[1:]): tensor for name, tensor in rows.items() if name not in PER_ROW},
-        *(rows.get(name) for name in PER_ROW),
-        tuple(accepted),
+        {int(name[1:]): tensor for name, tensor in rows.items() if name[1:].isdigit()},
+        served_aux=rows.get("served_aux"),
+        served_fc=rows.get("served_fc"),
+        served_ids=rows.get("served_ids"),
+        accepted=tuple(len(at) - 1 for at in rounds),
     )
+
+
+def _size(request: str, spans: Sequence["Tensor"]) -> int:
+    """Positions from the first to the last; none may be missing."""
+    import torch
+
+    there = torch.cat([*spans]).unique().tolist()
+    missing = next((p for p, at in enumerate(there) if at != p), None)
+    if missing is not None:
+        raise _unusable(f"{request} has no row at position {missing}: was its prompt in a cache?")
+    return len(there)
+
+
+def _rows(parts: Sequence["Tensor"], spans: Sequence["Tensor"], size: int) -> "Tensor":
+    """The parts at their positions, the last where there are several."""
+    whole = parts[0].new_empty(size, *parts[0].shape[1:])
+    for part, at in zip(parts, spans, strict=True):
+        whole[at] = part
+    return whole

@@ -176,6 +176,7 @@ def test_the_accepted_drafts_are_those_of_the_replay(healthy: Captured) -> None:
 def test_the_header_says_what_ran(healthy: Captured, tmp_path: Path) -> None:
     header = healthy.capture.header
     assert (header.layers, header.engine, header.drafts_per_round) == (LAYERS, "vLLM 0.32.0", DRAFTS)
+    assert layers_in_log(healthy.log) is None  # of a default the older runner says nothing
     assert "layers the target passes on: (2, 4, 5)" in header.notes
     assert any("CPUModelRunner" in note for note in header.notes)
     dump = Dump.write(tmp_path / "dump", header, iter(healthy.sequences))

@@ -12,19 +12,25 @@ from pathlib import Path
 
 from launchers.engines import captures
 from launchers.engines.vllm.flags import Capabilities, argv_of
-from launchers.place import Variables
+from launchers.place import Place, Variables
 from results.errors import UsageError
 from results.hidden_states import DumpHeader, HiddenStates
-from results.records import KnobValue
+from results.records import KnobValue, Point
 
 INSIDE = Path(__file__).with_name("inside_capture.py")
 ASKED = "TUNER_CAPTURE"  # as in the file above, which no process without torch can import
 PLUGIN = "tuner_vllm_capture"
 ENTRY_POINTS = f"[vllm.general_plugins]\n{PLUGIN} = {PLUGIN}:install\n"
 METADATA = f"Metadata-Version: 2.1\nName: {PLUGIN.replace('_', '-')}\nVersion: 1\n"
+BEFORE = ("PYTHONPATH", "VLLM_PLUGINS")
 METHODS = ("eagle3", "eagle", "mtp")  # whose drafter is given states of the target in each pass
-# Every module must be called anew in each pass, and every position of a prompt be computed.
-NEEDED: Mapping[str, KnobValue] = {"--enforce-eager": True, "--enable-prefix-caching": False}
+# Every module must be called anew in each pass, every position of a prompt be computed, and no round be run
+# ahead of an answer's end, to be thrown away.
+NEEDED: Mapping[str, KnobValue] = {
+    "--enforce-eager": True,
+    "--enable-prefix-caching": False,
+    "--async-scheduling": False,
+}
 SPLIT = ("--pipeline-parallel-size", "--prefill-context-parallel-size")
 
 
@@ -33,6 +39,7 @@ class VllmCapture:
     """The Capture of vLLM's servers, with either model runner; states are those of tensor-parallel rank 0."""
 
     folder: Path
+    point: Point  # what the instrumented server runs: the one that was asked for
     words: tuple[str, ...]
     variables: Mapping[str, str]
     known: DumpHeader  # before any server ran
@@ -63,6 +70,19 @@ def words(settings: Mapping[str, KnobValue], known: Capabilities) -> tuple[str, 
     """What the command needs beside what it says already; of two that contradict, vLLM takes the last."""
     lacking = {flag: value for flag, value in NEEDED.items() if settings.get(flag) != value}
     return tuple(argv_of({flag: v for flag, v in lacking.items() if known.flag(flag)}, known))
+
+
+def variables_there(place: Place, python: str, given: Variables) -> Variables:
+    """What of a server's environment decides about its plugins, with what is given to it.
+
+    Raises UsageError if its Python does not run.
+    """
+    code = f"import json, os; print(json.dumps({{name: os.environ.get(name) for name in {BEFORE}}}))"
+    ran = place.run((python, "-c", code), given, 60.0)
+    if ran.exit_code != 0:
+        raise UsageError(f"{python} does not run in {place.name}: {ran.errors.strip()}")
+    found: dict[str, str | None] = json.loads(ran.output.splitlines()[-1])
+    return found
 
 
 def lay_plugin(folder: Path, boundaries: Collection[int] | None, before: Variables) -> dict[str, str]:

@@ -3,7 +3,6 @@
 import functools
 import json
 import math
-import os
 import shlex
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
@@ -40,7 +39,7 @@ from launchers.engines.vllm.models import Models, layers_of, models_of
 from launchers.engines.vllm.readback import read_back
 from launchers.engines.vllm.tracer import PROFILER_CONFIG, VllmTracer
 from launchers.launcher import Endpoint
-from launchers.place import MACHINE, Place, Places, on_this_machine
+from launchers.place import Place, Places, on_this_machine
 from results.errors import UsageError
 from results.hidden_states import DumpHeader
 from results.reasons import Reason
@@ -310,8 +309,6 @@ class Vllm:
         """`boundaries`: those that are kept; None = all, which is much for a large model."""
         known, settings = self._known(point.image), self._settings(point, served)
         capture.check(point.method, settings)
-        on_machine = self._places(point.image) is MACHINE
-        before = {**(os.environ if on_machine else {}), **self.environment(point, served)}
         header = DumpHeader(
             layers=layers_of(Path(served.model)),
             engine=f"vLLM {known.version}",
@@ -320,8 +317,10 @@ class Vllm:
             tensor_parallel=int(settings.get("--tensor-parallel-size", 1)),
             drafts_per_round=int(self._config(point, served)["num_speculative_tokens"]),
         )
+        place, given = self._places(point.image), self.environment(point, served)
+        before = capture.variables_there(place, place.program(self._server), given)
         variables = capture.lay_plugin(folder, boundaries, before)
-        return VllmCapture(folder, capture.words(settings, known), variables, header)
+        return VllmCapture(folder, point, capture.words(settings, known), variables, header)
 
     def cause(self, log: str, exit_code: int | None, *, ready: bool) -> tuple[Reason, str]:
         return cause_from_log(log, exit_code, ready=ready)

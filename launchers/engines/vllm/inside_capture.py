@@ -41,7 +41,9 @@ def install() -> None:
         if not hasattr(self, "_tuner_watch"):
             self._tuner_watch = Watch(self.worker, json.loads(os.environ[ASKED]))
         self._tuner_watch.begin(scheduler_output)
-        return run(self, scheduler_output, *args, **kwargs)
+        output = run(self, scheduler_output, *args, **kwargs)
+        self._tuner_watch.is_in_pass = False  # what runs until the next is a dummy
+        return output
 
     WorkerWrapperBase.execute_model = execute_model
 
@@ -76,6 +78,7 @@ class Watch:
         self.step: Any = None
         self.states: dict[int, Any] = {}  # by boundary, of the target's pass
         self.given: dict[str, Any] | None = None  # by name; None = the drafter does not run
+        self.is_in_pass = False  # of the target
         self.is_off = False
         self.guarded(self.attach)
 
@@ -158,6 +161,7 @@ class Watch:
         for request in step.finished_req_ids:
             self.requests.pop(request, None)
         self.step = step if step.total_num_scheduled_tokens else None
+        self.is_in_pass = self.step is not None
         self.states = {}
 
     def on_input(self, module: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> None:
@@ -174,7 +178,7 @@ class Watch:
         self.guarded(self.keep, boundary, output if torch.is_tensor(output) else output[0])
 
     def keep(self, boundary: int, state: Any, residual: Any = None) -> None:
-        if self.step is None:
+        if not self.is_in_pass:
             return
         rows = self.step.total_num_scheduled_tokens
         if boundary in self.states:
