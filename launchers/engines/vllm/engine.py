@@ -8,11 +8,12 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from launchers.engines.engine import Capture, Knob, ReadBack, Recount, Served, SlotDrafts
+from launchers.engines.engine import Knob, ReadBack, Recount, Served, SlotDrafts
 from launchers.engines.http import ask, get_json, is_ok, post_json
 from launchers.engines.model_folder import find_model_folder, folder_identity
 from launchers.engines.probe import Probe
-from launchers.engines.vllm import knobs, rules
+from launchers.engines.vllm import capture, knobs, rules
+from launchers.engines.vllm.capture import VllmCapture
 from launchers.engines.vllm.config import FLAG, SPACE_KEYS, config_of, offered, split
 from launchers.engines.vllm.counters import (
     FAMILY,
@@ -34,12 +35,13 @@ from launchers.engines.vllm.flags import (
     pinned,
 )
 from launchers.engines.vllm.log import cause_from_log, refused_sampling, speculation_from_log
-from launchers.engines.vllm.models import Models, models_of
+from launchers.engines.vllm.models import Models, layers_of, models_of
 from launchers.engines.vllm.readback import read_back
 from launchers.engines.vllm.tracer import PROFILER_CONFIG, VllmTracer
 from launchers.launcher import Endpoint
 from launchers.place import Place, Places, on_this_machine
 from results.errors import UsageError
+from results.hidden_states import DumpHeader
 from results.reasons import Reason
 from results.records import BASELINE, DraftShape, KnobValue, Point, SpecCounters
 
@@ -303,8 +305,22 @@ class Vllm:
 
     def capture(
         self, point: Point, served: Served, folder: Path, boundaries: Collection[int] | None = None
-    ) -> Capture:
-        raise UsageError("the states of vLLM cannot be captured yet")
+    ) -> VllmCapture:
+        """`boundaries`: those that are kept; None = all, which is much for a large model."""
+        known, settings = self._known(point.image), self._settings(point, served)
+        capture.check(point.method, settings)
+        header = DumpHeader(
+            layers=layers_of(Path(served.model)),
+            engine=f"vLLM {known.version}",
+            model=str(served.model),
+            draft=str(served.draft or served.model),
+            tensor_parallel=int(settings.get("--tensor-parallel-size", 1)),
+            drafts_per_round=int(self._config(point, served)["num_speculative_tokens"]),
+        )
+        place, given = self._places(point.image), self.environment(point, served)
+        before = capture.variables_there(place, place.program(self._server), given)
+        variables = capture.lay_plugin(folder, boundaries, before)
+        return VllmCapture(folder, point, capture.words(settings, known), variables, header)
 
     def cause(self, log: str, exit_code: int | None, *, ready: bool) -> tuple[Reason, str]:
         return cause_from_log(log, exit_code, ready=ready)

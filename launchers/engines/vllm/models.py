@@ -43,6 +43,14 @@ def models_of(model: Path, draft: Path | None) -> Models:
     return Models(mtp_tokens, method, heads, _mtp_tokens(draft_config), is_hybrid)
 
 
+def layers_of(model: Path) -> int:
+    """Layers of a model. Raises UsageError if its folder is not here, or does not tell."""
+    layers = _text(read_config(model)).get("num_hidden_layers")
+    if not isinstance(layers, int):
+        raise UsageError(f"{model}: its config.json does not tell num_hidden_layers")
+    return layers
+
+
 def draft_method(config: Mapping[str, Any], tensors: Sequence[str] = (), name: str = "") -> str | None:
     """The method a draft model is made for; None if it is one this tool does not know.
 
