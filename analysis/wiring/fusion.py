@@ -88,6 +88,8 @@ class Fusion:
         return int(next(iter(self.states.values())).shape[-1])
 
     def _state(self, boundary: int) -> "Tensor":
+        if boundary not in self.states:
+            raise UsageError(f"the dump does not hold the boundary {boundary}")
         state = self.states[boundary].to(self.head.device).float()
         return _lagged(state, self.reading.hidden_lag)
 
