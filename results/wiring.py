@@ -81,6 +81,7 @@ class D2t(StrEnum):
     OFFSETS = "offsets"  # i + d2t[i]
     ABSENT = "absent"  # i
     IDS = "ids"  # d2t[i]
+    FROM_T2D = "t2d"  # the i-th token that t2d marks: how no engine reads it, but how d2t can be made anew
 
 
 class Source(StrEnum):
