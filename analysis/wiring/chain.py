@@ -78,7 +78,9 @@ def _proposed(pair: Pair, reading: Reading, sequence: HiddenStates, drafts: int)
 
     ids = sequence.token_ids
     rows = min(min(len(s) for s in sequence.states.values()), len(ids) - 1)
-    hidden = Fusion(pair.head, reading, {b: s[:rows] for b, s in sequence.states.items()})(reading.boundaries)[None]
+    hidden = Fusion(pair.head, reading, {b: s[:rows] for b, s in sequence.states.items()})(
+        reading.boundaries
+    )[None]
     beside = (torch.arange(rows) + reading.token_shift).clamp(0, len(ids) - 1)
     chain, fresh, proposed = Chain(pair.head, reading), ids[beside], []
     meaning = pair.draft_ids(reading.d2t)

@@ -64,7 +64,9 @@ class Comparison:
             return 0
         if not math.isfinite(self.half_width):
             return None
-        shares = (self.half_width / abs(self.excess + nats) for nats in (0.0, HARMLESS_NATS) if self.excess + nats)
+        shares = (
+            self.half_width / abs(self.excess + nats) for nats in (0.0, HARMLESS_NATS) if self.excess + nats
+        )
         return math.ceil(self.sequences * (min(shares) ** 2 - 1))
 
 

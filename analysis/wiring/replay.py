@@ -112,10 +112,14 @@ def losses(text: Text, readings: Sequence[Reading], steps: int = 1) -> list[Loss
         raise UsageError(f"{text.rows} rows are too few for {steps} draft steps")
     found: list[Loss | None] = [None] * len(readings)
     for places in _alike(readings).values():
-        fusion = Fusion(text.pair.head, readings[places[0]], text.states, keeps=_shares_products(readings, places))
+        fusion = Fusion(
+            text.pair.head, readings[places[0]], text.states, keeps=_shares_products(readings, places)
+        )
         size = max(1, BATCH_ROWS // text.rows)
         for batch in (places[n : n + size] for n in range(0, len(places), size)):
-            for place, loss in zip(batch, _batch(text, fusion, [readings[n] for n in batch], steps), strict=True):
+            for place, loss in zip(
+                batch, _batch(text, fusion, [readings[n] for n in batch], steps), strict=True
+            ):
                 found[place] = loss
     return found
 

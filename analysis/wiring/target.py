@@ -43,7 +43,9 @@ class Target:
             return states[self.layers + 1].float()
         if self.layers in states and self.norm is not None:
             return rms_norm(states[self.layers].float(), self.norm, self.eps)
-        raise UsageError("the dump holds no states after the target's last layer: what it would say is not known")
+        raise UsageError(
+            "the dump holds no states after the target's last layer: what it would say is not known"
+        )
 
     def log_normaliser(self, last: "Tensor") -> "Tensor":
         """Logarithm of the sum of exp(logits) over all V, [rows], of states after the final norm."""
@@ -58,21 +60,25 @@ class Target:
 def open_target(config: Mapping[str, Any], tensors: Mapping[str, "Tensor"]) -> Target:
     """Raises UsageError if the folder lacks what is needed, or has it in a form that cannot be computed with."""
     text = config.get("text_config") or config.get("llm_config") or config
-    embedding = _find(tensors, EMBEDDING)
-    lm_head = _find(tensors, LM_HEAD)
+    embedding = find(tensors, EMBEDDING)
+    lm_head = find(tensors, LM_HEAD)
     if embedding is None:
         raise UsageError("the target's folder holds no embedding under a known name")
     if lm_head is None and not (text.get("tie_word_embeddings") or config.get("tie_word_embeddings")):
-        raise UsageError("the target's folder holds no lm_head, and its config.json ties none to the embedding")
+        raise UsageError(
+            "the target's folder holds no lm_head, and its config.json ties none to the embedding"
+        )
     head = embedding if lm_head is None else lm_head
     if not head.is_floating_point() or head.element_size() < 2:
-        raise UsageError(f"the target's lm_head is stored as {head.dtype}: only plain weights can be replayed")
+        raise UsageError(
+            f"the target's lm_head is stored as {head.dtype}: only plain weights can be replayed"
+        )
     theta, scaling = rope_of(text)
     return Target(
         layers=int(text["num_hidden_layers"]),
         embedding=embedding,
         lm_head=head,
-        norm=_find(tensors, NORM),
+        norm=find(tensors, NORM),
         eps=float(text.get("rms_norm_eps", 1e-6)),
         rope_theta=theta,
         rope_scaling=scaling,
@@ -88,7 +94,7 @@ def rope_of(config: Mapping[str, Any]) -> tuple[float | None, Mapping[str, Any] 
     return None if theta is None else float(theta), None if plain else scaling
 
 
-def _find(tensors: Mapping[str, "Tensor"], endings: tuple[str, ...]) -> "Tensor | None":
+def find(tensors: Mapping[str, "Tensor"], endings: tuple[str, ...]) -> "Tensor | None":
     """The tensor of the shortest name with the first of the endings that occurs: towers have longer ones."""
     for ending in endings:
         names = [n for n in tensors if n == ending or n.endswith(f".{ending}")]

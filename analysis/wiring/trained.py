@@ -103,4 +103,3 @@ def _candidate(reading: Reading, losses: Sequence[Loss], best: Sequence[Loss]) -
 
 def _mean(losses: Sequence[Loss]) -> float:
     return sum(loss.nats for loss in losses) / sum(loss.rows for loss in losses)
-

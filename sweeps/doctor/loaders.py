@@ -85,12 +85,16 @@ def _files(path: Path, layers: int, boundaries: Sequence[int] | None) -> Foreign
             header = DumpHeader(layers, engine=known.name, notes=(f"slots are boundaries {list(slots)}",))
             return ForeignDump(path, header, [partial(_read, file, known, slots) for file in fitting])
     names = ", ".join(dict.fromkeys(f"{known.files} ({known.name})" for known in FORMATS))
-    raise UsageError(f"{path} is no dump of hidden states: expected {HEADER} (tuner), files like {names}, or TP0_*")
+    raise UsageError(
+        f"{path} is no dump of hidden states: expected {HEADER} (tuner), files like {names}, or TP0_*"
+    )
 
 
 def _boundaries(known: Format, path: Path, layers: int, given: Sequence[int] | None) -> tuple[int, ...]:
     if given is None and known.usual is None:
-        raise UsageError(f"{path}: {known.name} writes the layers it was told: name their boundaries, in that order")
+        raise UsageError(
+            f"{path}: {known.name} writes the layers it was told: name their boundaries, in that order"
+        )
     slots = tuple(given) if given is not None else known.usual(layers)  # type: ignore[misc]
     if wrong := [b for b in slots if not 0 <= b <= layers + 1]:
         raise UsageError(f"boundaries {wrong}: a target of {layers} layers has 0 to {layers + 1}")

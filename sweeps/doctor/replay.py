@@ -62,7 +62,9 @@ def examine(dump: Dump, pair: Pair, starts: Sequence[Reading]) -> Trained:
 
 def predicted(dump: Dump, pair: Pair, reading: Reading, drafts: int) -> Prediction:
     """Drafts accepted in each round of the dump's answers, which must be greedy, if the server reads so."""
-    return reduce(add, (predict(pair, reading, sequence, drafts) for sequence in dump), Prediction(drafts, ()))
+    return reduce(
+        add, (predict(pair, reading, sequence, drafts) for sequence in dump), Prediction(drafts, ())
+    )
 
 
 def ranked_part(dump: Dump, pair: Pair) -> list[Text]:

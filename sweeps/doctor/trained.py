@@ -3,9 +3,7 @@
 At most one sequence of the dump is in memory, and a part of up to `RANKED_ROWS` rows on which readings are ranked.
 """
 
-import math
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from functools import reduce
 from operator import add
 from typing import TYPE_CHECKING
@@ -13,21 +11,18 @@ from typing import TYPE_CHECKING
 from analysis.wiring.candidates import Ranking, neighbours
 from analysis.wiring.chain import Prediction, predict
 from analysis.wiring.head import Head
-from analysis.wiring.paired import LEAST_SEQUENCES, NAMED_Z
-from analysis.wiring.race import Raced, race
-from analysis.wiring.replay import Loss, Text, losses
 from analysis.wiring.target import open_target
-from analysis.wiring.trained import Candidate, Trained, judge
-from analysis.wiring.variants import causes, published_reading, variants
+from analysis.wiring.trained import Trained, judge
+from analysis.wiring.variants import published_reading, variants
 from analysis.wiring.vocabulary import Pair
 from results.checkpoint import Checkpoint
 from results.errors import UsageError
 from results.hidden_states import Dump
-from results.wiring import Cause, Finding, Hypothesis, Reading, Section, Severity, Step, boundary_names
+from results.wiring import Hypothesis, Reading, Section, Step
 from sweeps.doctor.weights import Weights
 
 if TYPE_CHECKING:
-    from torch import Tensor
+    pass
 
 RANKED_ROWS = 500
 RANKED_SEQUENCES = 4  # at least: one alone may be of a kind
@@ -59,7 +54,9 @@ def section(
     """What the server reads, if known, and how the head may have been trained are tried with all else."""
     try:
         pair = open_pair(target, head)
-        starts = _distinct([*([served] if served else []), *(h.reading for h in hypotheses), published_reading(pair)])
+        starts = _distinct(
+            [*([served] if served else []), *(h.reading for h in hypotheses), published_reading(pair)]
+        )
         trained = examine(dump, pair, starts)
         warnings = _warnings(dump, pair)
     except UsageError as error:
@@ -74,7 +71,9 @@ def examine(dump: Dump, pair: Pair, starts: Sequence[Reading]) -> Trained:
     best = ranking.search(starts)
     del ranked
     steps = min(dump.header.drafts_per_round or STEPS, STEPS)
-    raced = _race(dump, pair, [*starts, best, *ranking.top(FINALISTS), *_around(best, pair, captured)], starts, steps)
+    raced = _race(
+        dump, pair, [*starts, best, *ranking.top(FINALISTS), *_around(best, pair, captured)], starts, steps
+    )
     for _ in range(PASSES - 1):
         best = judge(raced).best
         fresh = [r for r in _around(best, pair, captured) if all(r != seen for seen, _ in raced)]
@@ -82,13 +81,17 @@ def examine(dump: Dump, pair: Pair, starts: Sequence[Reading]) -> Trained:
         if not fresh:
             break
         known = [r for r, _ in raced]
-        raced += [entry for entry in _race(dump, pair, [best, *fresh], starts, steps) if entry[0] not in known]
+        raced += [
+            entry for entry in _race(dump, pair, [best, *fresh], starts, steps) if entry[0] not in known
+        ]
     return judge(raced)
 
 
 def predicted(dump: Dump, pair: Pair, reading: Reading, drafts: int) -> Prediction:
     """Drafts accepted in each round of the dump's answers, which must be greedy, if the server reads so."""
-    return reduce(add, (predict(pair, reading, sequence, drafts) for sequence in dump), Prediction(drafts, ()))
+    return reduce(
+        add, (predict(pair, reading, sequence, drafts) for sequence in dump), Prediction(drafts, ())
+    )
 
 
 def _around(best: Reading, pair: Pair, captured: Sequence[int]) -> list[Reading]:

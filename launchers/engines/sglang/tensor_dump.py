@@ -87,7 +87,9 @@ def sequence_of(passes: Passes, layers: int) -> HiddenStates:
 def _files(folder: Path) -> Sequence[Path]:
     servers = sorted(folder.glob(FIRST_RANK))
     if len(servers) != 1:
-        raise UsageError(f"{folder} holds the passes of {len(servers)} servers: name a folder with those of one")
+        raise UsageError(
+            f"{folder} holds the passes of {len(servers)} servers: name a folder with those of one"
+        )
     return sorted(servers[0].glob("Pass*.pt"))
 
 
