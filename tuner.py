@@ -384,7 +384,7 @@ def doctor(
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="The diagnosis as JSON.")] = False,
 ) -> None:
-    """Find out why a drafter's acceptance is low: look, capture, replay, and name a cause only if it is certain.
+    """Find out why a drafter's acceptance is low: look, capture, replay; name a cause only if it is certain.
 
     The server of a sweep file is started with a probe inside and ended again; yours is not touched. Folders
     alone can be looked at without any engine: --target, --draft, --engine, --engine-version.

@@ -2,7 +2,7 @@
 
     python -m bench.doctor_injections [--only NAME ...] [--verify] [--into FOLDER]
 
-Prints the table of docs/doctor.md. Needs the rig `sglang` (make rigs); two minutes a fault, five with --verify.
+Prints the table of docs/doctor.md. Needs the rig `sglang` (make rigs); minutes for each fault.
 """
 
 import argparse
@@ -29,9 +29,7 @@ def main() -> None:
     parser.add_argument("--into", type=Path)
     asked = parser.parse_args()
     into = asked.into or Path(tempfile.mkdtemp(prefix="tuner-doctor-"))
-    print(
-        "| injected | said | because | change | length as served, predicted | verified |\n|---|---|---|---|---|---|"
-    )
+    print("| injected | said | because | change | length, predicted | verified |\n|---|---|---|---|---|---|")
     for name in asked.only:
         print(examined(name, INJECTIONS[name], into / name, asked.verify), flush=True)
 
@@ -63,7 +61,9 @@ def row(injection: Injection, said: dict[str, Any], verified: str) -> str:
     )
     fix = (said["fix"] or {}).get("words", "")
     measured = " ".join(line for line in verified.splitlines() if line.startswith(("as it is:", "changed:")))
-    return f"| {injection.what} | {said['outcome']}{mark}: {causes} | {'; '.join(said['evidence'])} | {fix} | {lengths} | {measured} |"
+    named = f"{said['outcome']}{mark}: {causes}"
+    cells = [injection.what, named, "; ".join(said["evidence"]), fix, lengths, measured]
+    return f"| {' | '.join(cells)} |"
 
 
 def sweep_file(injection: Injection, into: Path) -> Path:

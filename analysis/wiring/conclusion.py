@@ -70,7 +70,7 @@ def accept_length(counted: SpecCounters | None) -> float | None:
 
 
 def conclude(evidence: Evidence) -> Conclusion:
-    """The first of these that speaks: a drafter not used, what is passed on, the replay, the folders alone."""
+    """The first that speaks of: a drafter not used, what is passed on, the replay, the folders alone."""
     told = (
         _not_attached(evidence)
         or _passed_on_wrongly(evidence)
@@ -109,9 +109,8 @@ def _by_replay(evidence: Evidence) -> Conclusion | None:
         return _undecided_replay(evidence, trained, reading)
     if evidence.replay_fits is False:
         return _other_reading(evidence, reading)
-    unseen = [
-        f for f in _grave(evidence, Severity.FATAL) + _grave(evidence, Severity.LIKELY) if f.cause in UNSEEN
-    ]
+    grave = _grave(evidence, Severity.FATAL) + _grave(evidence, Severity.LIKELY)
+    unseen = [f for f in grave if f.cause in UNSEEN]
     if unseen:
         return _named(evidence, (unseen[0].cause,), [unseen[0].seen, *_counts(evidence)])
     return _cleared(evidence, trained)
@@ -129,7 +128,7 @@ def _undecided_replay(evidence: Evidence, trained: Trained, reading: Reading) ->
         Outcome.UNDECIDED,
         f"Undecided: {left}{wanted}.",
         tuple(possible),
-        tuple([*_replayed(evidence), *_counts(evidence)]),
+        (*_replayed(evidence), *_counts(evidence)),
         more_sequences=more,
     )
 
@@ -144,8 +143,8 @@ def _other_reading(evidence: Evidence, reading: Reading) -> Conclusion:
     left = " or ".join(cause.value for cause in named)
     return Conclusion(
         Outcome.UNDECIDED,
-        "Undecided: the drafter is given what it was trained with, and the server still counts otherwise than the"
-        f" replay{f': {left}' if left else '; the fault is within the drafter as the server runs it'}.",
+        "Undecided: the drafter is given what it was trained with, and the server still counts otherwise than"
+        f" the replay{f': {left}' if left else '; the fault is within the drafter as the server runs it'}.",
         named,
         tuple(_counts(evidence)),
     )
@@ -160,7 +159,7 @@ def _cleared(evidence: Evidence, trained: Trained) -> Conclusion:
         Outcome.CLEARED,
         f"The wiring is cleared: the server gives the drafter what it was trained with{can}{more}.",
         (Cause.TRAINING,) if weak else (),
-        tuple([*_replayed(evidence), *_counts(evidence)]),
+        (*_replayed(evidence), *_counts(evidence)),
     )
 
 
@@ -176,9 +175,9 @@ def _by_folders(evidence: Evidence) -> Conclusion | None:
         return None
     return Conclusion(
         Outcome.UNDECIDED,
-        f"Undecided: {' or '.join(cause.value for cause in left)}. A capture would tell: {_needed(evidence)}.",
+        f"Undecided: {' or '.join(c.value for c in left)}. A capture would tell: {_needed(evidence)}.",
         left,
-        tuple([*(f.seen for f in (fatal or likely)), *ended]),
+        (*(f.seen for f in (fatal or likely)), *ended),
         fix=next((f.fix for f in (fatal or likely) if f.fix is not None), None) if len(left) == 1 else None,
     )
 
@@ -226,14 +225,15 @@ def _replayed(evidence: Evidence) -> Iterator[str]:
     if trained is None or reading is None:
         return
     given = boundary_names(reading.boundaries, evidence.layers)
-    yield f"the server gives {given}; the head was trained on {boundary_names(trained.best.boundaries, evidence.layers)}"
+    wanted = boundary_names(trained.best.boundaries, evidence.layers)
+    yield f"the server gives {given}; the head was trained on {wanted}"
     served = trained.candidate(reading)
     if served is None or reading == trained.best:
         yield f"replayed on {trained.sequences} sequences: {trained.loss:.3f} nats a token above the target"
         return
     yield (
-        f"replayed on {trained.sequences} sequences: {trained.loss:.3f} nats a token above the target as trained,"
-        f" {served.loss:.3f} as served, z {served.against_best.z:.1f}"
+        f"replayed on {trained.sequences} sequences: {trained.loss:.3f} nats a token above the target as"
+        f" trained, {served.loss:.3f} as served, z {served.against_best.z:.1f}"
     )
 
 
@@ -241,8 +241,8 @@ def _counts(evidence: Evidence) -> Iterator[str]:
     if evidence.counted is None:
         return
     own = "/".join(map(str, evidence.counted.accepted_per_position))
-    rounds = evidence.counted.drafts
-    yield f"the server accepted {own or evidence.counted.accepted_tokens} drafts by position in {rounds} rounds"
+    own = own or str(evidence.counted.accepted_tokens)
+    yield f"the server accepted {own} drafts by position in {evidence.counted.drafts} rounds"
     if evidence.as_served is not None and evidence.as_served.counts:
         replayed = "/".join(map(str, evidence.as_served.by_position))
         yield f"a replay as served gives {replayed} in {len(evidence.as_served.counts)} rounds"

@@ -1,4 +1,4 @@
-"""A Diagnosis for a terminal: what was checked, what was seen, what follows, step by step; the conclusion last."""
+"""A Diagnosis for a terminal: step by step what was checked, seen, and follows; the conclusion last."""
 
 from collections.abc import Iterator
 from typing import TYPE_CHECKING

@@ -30,8 +30,8 @@ def fix_of(cause: Cause, served: Reading, trained: Reading, head: Head) -> Fix |
         return _rope(head, trained)
     if cause is Cause.LM_HEAD and trained.lm_head is Source.TARGET:
         return Fix(
-            "fetch or export the head again: its lm_head is not that of the training; until then the target's rows"
-            " of the draft vocabulary serve better",
+            "fetch or export the head again: its lm_head is not that of the training; until then the target's"
+            " rows of the draft vocabulary serve better",
             tensors=("lm_head: from target",),
         )
     if cause is Cause.EMBEDDING and trained.embedding is Source.TARGET:

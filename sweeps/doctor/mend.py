@@ -1,4 +1,4 @@
-"""A copy of a drafter's folder with a Fix applied: what the fix leaves alone is linked, the rest written anew."""
+"""A copy of a drafter's folder with a Fix applied: what it leaves alone is linked, the rest written anew."""
 
 import json
 import os

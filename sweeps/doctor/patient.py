@@ -62,15 +62,18 @@ def from_folders(target: Path, head: Path, engine: str, version: str, method: st
 
 
 def first_point(sweep: Sweep) -> Point:
-    """The first method of the space, each knob at its first value; what is not named is the engine's default."""
+    """The first method of the space, each knob at its first value, or at the engine's default."""
     for method, knobs in sweep.space.items():
         if method != BASELINE_METHOD:
-            values = {
-                name: spec[0] if isinstance(spec, Sequence) else spec for name, spec in (knobs or {}).items()
-            }
-            plain = {n: v for n, v in values.items() if isinstance(v, int | float | str | bool)}
-            return Point(method, plain)
+            first = {name: _first(spec) for name, spec in (knobs or {}).items()}
+            return Point(method, {name: value for name, value in first.items() if value is not None})
     return BASELINE
+
+
+def _first(spec: object) -> KnobValue | None:
+    """None of a range, which has no first value that one would name."""
+    value = spec[0] if isinstance(spec, list) and spec else spec
+    return value if isinstance(value, int | float | str | bool) else None
 
 
 def _only(engine: Engine, served: Served, point: Point) -> Space:

@@ -1,4 +1,4 @@
-"""The pair's head made wrong, one way at a time, as checkpoints in the wild have been; what the doctor should say."""
+"""The pair's head made wrong, one way at a time, as published ones were; what the doctor should say."""
 
 import json
 import shutil
