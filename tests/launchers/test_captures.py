@@ -94,6 +94,14 @@ def test_of_a_position_computed_again_the_last_counts(passes: Passes) -> None:
     assert found.accepted == ()
 
 
+def test_a_second_computation_cut_short_ends_nothing(passes: Passes) -> None:
+    passes.add([5, 6, 7], 0, 8)
+    passes.add([8], 3, 9, drafts=2)
+    passes.add([5, 6], 0, 99)
+    [found] = sequences(passes.folder)
+    assert found.token_ids.tolist() == [5, 6, 7, 8, 9]
+
+
 def test_requests_side_by_side_come_in_the_order_of_their_first_pass(passes: Passes) -> None:
     passes.add([5, 6, 7], 0, 8, "b")
     passes.add([1, 2, 3], 0, 4, "a")
