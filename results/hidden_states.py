@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from results.errors import UsageError
 
@@ -52,6 +52,20 @@ class HiddenStates:
     accepted: Sequence[int] = field(
         default=()
     )  # drafts accepted in each round of the answer, as the server counted
+
+
+class AnyDump(Protocol):
+    """Sequences of one target, one after the other, as often as they are asked for. Raises UsageError."""
+
+    @property
+    def folder(self) -> Path: ...
+
+    @property
+    def header(self) -> DumpHeader: ...
+
+    def __len__(self) -> int: ...
+
+    def __iter__(self) -> Iterator[HiddenStates]: ...
 
 
 class Dump:

@@ -43,7 +43,7 @@ def asked_of(
     layers = patient.drafting.target.whole("num_hidden_layers") if patient.drafting is not None else None
     return Asked(
         steps=frozenset(steps or Step),
-        dump=open_dump(dump, layers) if dump is not None else None,
+        dump=open_dump(dump, layers=layers) if dump is not None else None,
         expected=expectation(expected) if expected is not None else None,
         sequences=sequences,
     )

@@ -14,7 +14,7 @@ from analysis.wiring.variants import variants
 from launchers.engines.wiring import wiring_of
 from results.errors import MeasurementInvalid, UsageError
 from results.head_config import Head
-from results.hidden_states import Dump
+from results.hidden_states import AnyDump
 from results.records import SpecCounters
 from results.store import RunFolder
 from results.wiring import Diagnosis, Finding, Reading, Section, Step, boundary_names
@@ -32,7 +32,7 @@ class Asked:
     """What of the examination is wanted."""
 
     steps: Collection[Step] = frozenset(Step)
-    dump: Dump | None = None  # in place of a capture
+    dump: AnyDump | None = None  # in place of a capture
     expected: Expectation | None = None
     sequences: int = SEQUENCES
     boundaries: Collection[int] | None = None  # of the target, to capture; None = all
@@ -45,7 +45,7 @@ class _Chart:
     sections: dict[Step, Section] = field(default_factory=dict)
     static: static.StaticWiring | None = None
     captured: Captured | None = None
-    dump: Dump | None = None
+    dump: AnyDump | None = None
     ended: str = ""
     served: ServedWiring | None = None
     trained: Trained | None = None
@@ -109,7 +109,7 @@ def _capture(
     )
 
 
-def _dump_lines(dump: Dump) -> Iterator[str]:
+def _dump_lines(dump: AnyDump) -> Iterator[str]:
     first = next(iter(dump), None)
     if first is None:
         yield f"{dump.folder} holds no sequences"

@@ -99,8 +99,9 @@ def test_where_nccl_cannot_be_tried_it_is_said(fault: str, ranks: int, told: str
     assert (found.applied, found.failure) == ((), None)
 
 
-def test_without_torch_it_says_so() -> None:
-    found = probe(env={"PYTHONPATH": None})
+def test_without_torch_it_says_so(tmp_path: Path) -> None:
+    (tmp_path / "torch.py").write_text("raise ModuleNotFoundError(\"No module named 'torch'\")")
+    found = probe(env={"PYTHONPATH": str(tmp_path)})
     assert found.note == "NCCL was not tried: No module named 'torch'"
 
 

@@ -212,7 +212,8 @@ def _history(cache: tuple[Tensor, Tensor], table: Tensor, request: int, length: 
 def _reference(query: Tensor, keys: Tensor, values: Tensor, visible: Tensor | None) -> Tensor:
     """query [q, H, D], keys and values [L, G, D] -> [q, H, D]: KV heads written out, one per query head."""
     wide = [side.repeat_interleave(HEADS // KV_HEADS, dim=1).transpose(0, 1) for side in (keys, values)]
-    return scaled_dot_product_attention(query.transpose(0, 1), *wide, attn_mask=visible).transpose(0, 1)
+    mixed = scaled_dot_product_attention(query.transpose(0, 1), wide[0], wide[1], attn_mask=visible)
+    return mixed.transpose(0, 1)
 
 
 def _path(parents: list[int], token: int) -> list[int]:
