@@ -1,5 +1,6 @@
 """What the state of a machine means for a server, and what may be stopped: proposed, never done."""
 
+import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import PurePath
@@ -28,7 +29,7 @@ def seen(state: MachineState) -> Iterator[str]:
         yield "no process of an engine"
     yield from (_process_line(p, state) for p in state.processes)
     if state.segments:
-        kinds = Counter(PurePath(s.path).name[:4].rstrip("_-.") for s in state.segments)
+        kinds = Counter(re.split(r"[_.-]", PurePath(s.path).name)[0] for s in state.segments)
         amount = size(sum(s.memory_bytes for s in state.segments))
         names = ", ".join(f"{number} {kind}" for kind, number in kinds.items())
         unused = sum(not s.users for s in state.segments)

@@ -220,7 +220,7 @@ def test_all_that_was_seen_is_listed() -> None:
     driver = DriverState("610.43", "13.1", gpus=(a_gpu(HELD),))
     server = replace(SERVER, ports=(30000,), memory_bytes=2 * 10**9)
     processes = [server, WORKER, replace(ORPHAN, is_own=False)]
-    unused = replace(SEGMENT, path="/dev/shm/nccl-1")
+    unused = replace(SEGMENT, path="/dev/shm/torch_7_1")
     used = replace(SEGMENT, users=(100,))
     lines = list(seen(MachineState(NOW, processes, (), [used, unused], driver, tool_servers=[100])))
     assert lines == [
@@ -229,7 +229,7 @@ def test_all_that_was_seen_is_listed() -> None:
         "worker sglang::scheduler (pid 102, since 2026-11-30 09:11 UTC, 1.0 GB, kept by 100)",
         "worker sglang::detokenizer (pid 70, since 2026-11-30 07:11 UTC, 656 MB, of another user, "
         "kept by nobody)",
-        "shared memory: 2 files (1 psm, 1 nccl), 336 MB; 1 of them open nowhere",
+        "shared memory: 2 files (1 psm, 1 torch), 336 MB; 1 of them open nowhere",
         "NVIDIA driver 610.43, CUDA 13.1, 1 GPU",
         "GPU 0 H200: 64.4 GB of 150.3 GB used (sglang::scheduler 102: 64.4 GB)",
     ]
