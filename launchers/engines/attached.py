@@ -202,8 +202,8 @@ class Attached:
         self, point: Point, served: Served, folder: Path, boundaries: Collection[int] | None = None
     ) -> Capture:
         raise UsageError(
-            f"{self.url}: what a drafter is given is seen only in a server that is started for it: name a sweep"
-            " file that starts the server"
+            f"{self.url}: what a drafter is given is seen only in a server that is started for it: name a"
+            " sweep file that starts the server"
         )
 
     def cause(self, log: str, exit_code: int | None, *, ready: bool) -> tuple[Reason, str]:

@@ -29,7 +29,7 @@ Slots = Callable[[Mapping[str, Any]], Sequence["Tensor"]]  # the states of a fil
 
 @dataclass(frozen=True, slots=True)
 class ForeignDump:
-    """As a Dump: one sequence is in memory at a time. Raises UsageError where a file is not as it should be."""
+    """As a Dump: one sequence is in memory at a time. Raises UsageError where a file is not as it should."""
 
     folder: Path
     header: DumpHeader
@@ -85,12 +85,16 @@ def _files(path: Path, layers: int, boundaries: Sequence[int] | None) -> Foreign
             header = DumpHeader(layers, engine=known.name, notes=(f"slots are boundaries {list(slots)}",))
             return ForeignDump(path, header, [partial(_read, file, known, slots) for file in fitting])
     names = ", ".join(dict.fromkeys(f"{known.files} ({known.name})" for known in FORMATS))
-    raise UsageError(f"{path} is no dump of hidden states: expected {HEADER} (tuner), files like {names}, or TP0_*")
+    raise UsageError(
+        f"{path} is no dump of hidden states: expected {HEADER} (tuner), files like {names}, or TP0_*"
+    )
 
 
 def _boundaries(known: Format, path: Path, layers: int, given: Sequence[int] | None) -> tuple[int, ...]:
     if given is None and known.usual is None:
-        raise UsageError(f"{path}: {known.name} writes the layers it was told: name their boundaries, in that order")
+        raise UsageError(
+            f"{path}: {known.name} writes the layers it was told: name their boundaries, in that order"
+        )
     slots = tuple(given) if given is not None else known.usual(layers)  # type: ignore[misc]
     if wrong := [b for b in slots if not 0 <= b <= layers + 1]:
         raise UsageError(f"boundaries {wrong}: a target of {layers} layers has 0 to {layers + 1}")
@@ -148,7 +152,7 @@ def _stacked(tensors: Mapping[str, Any]) -> Sequence["Tensor"]:
     stacked: Tensor = tensors["hidden_states"]
     if stacked.dim() != 3:
         raise ValueError(f"hidden_states has the shape {tuple(stacked.shape)}")
-    return stacked.unbind(1)
+    return [*stacked.unbind(1)]
 
 
 def _listed(tensors: Mapping[str, Any]) -> Sequence["Tensor"]:
@@ -156,7 +160,7 @@ def _listed(tensors: Mapping[str, Any]) -> Sequence["Tensor"]:
     listed = tensors["hidden_states"]
     if not isinstance(listed, list | tuple):
         raise ValueError(f"hidden_states is a {type(listed).__name__}, not a list of tensors")
-    return listed
+    return [*listed]
 
 
 def _specforge(tensors: Mapping[str, Any]) -> Sequence["Tensor"]:
@@ -191,7 +195,7 @@ FORMATS = (
         lambda n: (3, n // 2 + 1, n - 2, n),
     ),
     Format(
-        "SpecForge",  # outputs of layers 1, n // 2 - 1, n - 4, and after the final norm: prepare_hidden_states.py
+        "SpecForge",  # outputs of layers 1, n // 2 - 1, n - 4; after the norm: prepare_hidden_states.py
         r".*\.ckpt(\.gz)?",
         "input_ids",
         "input_ids, loss_mask, hidden_state [1, S, H] and aux_hidden_state [1, S, K * H]",

@@ -1,4 +1,4 @@
-"""Dumps of others: whose layers are which boundaries, and what is said of files that are not as they should be."""
+"""Dumps of others: whose layers are which boundaries, and what is said of files that are damaged."""
 
 import gzip
 import io
@@ -65,7 +65,11 @@ def test_speculators_before_wrote_outputs_of_layers(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["data_0.ckpt", "data_0.ckpt.gz"])
 def test_specforge_calls_two_things_hidden_state(tmp_path: Path, name: str, is_batch: bool) -> None:
     wide, last = torch.cat([state(0), state(1), state(2)], dim=-1)[None], state(3)[None]
-    content = {"hidden_state": wide, "target": last} if is_batch else {"aux_hidden_state": wide, "hidden_state": last}
+    content = (
+        {"hidden_state": wide, "target": last}
+        if is_batch
+        else {"aux_hidden_state": wide, "hidden_state": last}
+    )
     content |= {"input_ids": IDS[None], "loss_mask": MASK[None]}
     data = packed(content)
     (tmp_path / name).write_bytes(gzip.compress(data) if name.endswith(".gz") else data)
@@ -103,13 +107,19 @@ def test_other_layers_than_by_habit_are_named(tmp_path: Path) -> None:
         ("data_0.pt", b"nonsense", "a list hidden_states"),
         ("data_0.pt", packed({"input_ids": IDS, "hidden_states": torch.zeros(2, S, H)}), "not a list"),
         ("data_0.pt", packed({"input_ids": IDS}), "hidden_states"),
-        ("data_0.pt", packed({"input_ids": IDS[:2], "hidden_states": [state(0)] * 4}), "5 rows .* for 2 tokens"),
+        (
+            "data_0.pt",
+            packed({"input_ids": IDS[:2], "hidden_states": [state(0)] * 4}),
+            "5 rows .* for 2 tokens",
+        ),
         ("a.ckpt", packed({"input_ids": IDS, "hidden_state": state(0)}), "aux_hidden_state"),
         ("a.ckpt.gz", gzip.compress(b"nonsense" * 9)[:-9], "SpecForge"),
         ("notes.txt", b"", "expected dump.json"),
     ],
 )
-def test_damaged_and_foreign_files_are_told_apart(tmp_path: Path, name: str, content: bytes, said: str) -> None:
+def test_damaged_and_foreign_files_are_told_apart(
+    tmp_path: Path, name: str, content: bytes, said: str
+) -> None:
     (tmp_path / name).write_bytes(content)
     with pytest.raises(UsageError, match=said):
         list(open_dump(tmp_path, layers=LAYERS))
@@ -123,7 +133,7 @@ class Harm:
 def test_nothing_is_executed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "data_0.pt").write_bytes(packed({"input_ids": IDS, "hidden_states": Harm()}))
-    with pytest.raises(UsageError, match="data_0.pt"):
+    with pytest.raises(UsageError, match="speculators before"):
         list(open_dump(tmp_path, layers=LAYERS))
     assert not (tmp_path / "harm").exists()
 
