@@ -81,6 +81,8 @@ def capture(
             skipped = _count(capture)
             _ask(quiet, arm, window, time.monotonic() + seconds)
         _raise_failure(arm)
+        if not arm.requests:
+            raise MeasurementInvalid(Reason.HANG, f"no prompt was answered within {seconds:g} s")
         accepted: list[int] = []
         sequences = _ours(capture, skipped, arm.requests, accepted)
         dump = Dump.write(into, replace(capture.header, temperature=0.0), sequences)

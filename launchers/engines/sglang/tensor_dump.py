@@ -103,8 +103,8 @@ def _by_request(files: Sequence[Path]) -> Iterator[list[Path]]:
             continue
         if positions.dim() != 1 or not bool((positions.diff() == 1).all()):
             raise UsageError(
-                f"{path} holds several requests, or a tree: dump again with a chain (topk 1), and with prompts"
-                " one at a time"
+                f"{path} holds several requests, or a tree: dump again with a chain (topk 1), and with"
+                " prompts one at a time"
             )
         if int(positions[0]) == 0 and found:
             yield found
