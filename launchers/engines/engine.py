@@ -88,7 +88,7 @@ class Capture(Instrument, Protocol):
 
     @property
     def point(self) -> Point:
-        """What the instrumented server runs: the Point that was asked for, or its chain in place of a tree."""
+        """What the instrumented server runs: the Point that was asked for, or the chain of a tree."""
 
     @property
     def header(self) -> DumpHeader:

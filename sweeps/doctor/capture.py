@@ -1,4 +1,4 @@
-"""A server started with a Capture inside, asked some prompts, and ended: what its drafter is given, as a dump.
+"""A server started with a Capture inside, asked some prompts, and ended: a dump of what it saw.
 
 Never a measurement: the instrumented server is slow, and has no CUDA graphs.
 """
@@ -25,7 +25,8 @@ from sweeps.workload import Prompt
 if TYPE_CHECKING:
     from torch import Tensor
 
-# Against the nearest neighbour of a wiring z was 4.3 at 24 sequences of 160 tokens of ordinary traffic, 2.0 at 8.
+# On ordinary traffic a wiring stood out from its nearest neighbour by z = 4.3 at 24 sequences of 160 tokens,
+# by 2.0 at 8.
 SEQUENCES = 24
 ANSWER_TOKENS = 128
 SECONDS = 1800.0  # then no further prompt is asked
@@ -80,6 +81,8 @@ def capture(
             skipped = _count(capture)
             _ask(quiet, arm, window, time.monotonic() + seconds)
         _raise_failure(arm)
+        if not arm.requests:
+            raise MeasurementInvalid(Reason.HANG, f"no prompt was answered within {seconds:g} s")
         accepted: list[int] = []
         sequences = _ours(capture, skipped, arm.requests, accepted)
         dump = Dump.write(into, replace(capture.header, temperature=0.0), sequences)

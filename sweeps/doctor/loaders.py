@@ -29,7 +29,7 @@ Slots = Callable[[Mapping[str, Any]], Sequence["Tensor"]]  # the states of a fil
 
 @dataclass(frozen=True, slots=True)
 class ForeignDump:
-    """As a Dump: one sequence is in memory at a time. Raises UsageError where a file is not as it should be."""
+    """As a Dump: one sequence is in memory at a time. Raises UsageError where a file is not as it should."""
 
     folder: Path
     header: DumpHeader
@@ -152,7 +152,7 @@ def _stacked(tensors: Mapping[str, Any]) -> Sequence["Tensor"]:
     stacked: Tensor = tensors["hidden_states"]
     if stacked.dim() != 3:
         raise ValueError(f"hidden_states has the shape {tuple(stacked.shape)}")
-    return stacked.unbind(1)
+    return [*stacked.unbind(1)]
 
 
 def _listed(tensors: Mapping[str, Any]) -> Sequence["Tensor"]:
@@ -160,7 +160,7 @@ def _listed(tensors: Mapping[str, Any]) -> Sequence["Tensor"]:
     listed = tensors["hidden_states"]
     if not isinstance(listed, list | tuple):
         raise ValueError(f"hidden_states is a {type(listed).__name__}, not a list of tensors")
-    return listed
+    return [*listed]
 
 
 def _specforge(tensors: Mapping[str, Any]) -> Sequence["Tensor"]:
@@ -195,7 +195,7 @@ FORMATS = (
         lambda n: (3, n // 2 + 1, n - 2, n),
     ),
     Format(
-        "SpecForge",  # outputs of layers 1, n // 2 - 1, n - 4, and after the final norm: prepare_hidden_states.py
+        "SpecForge",  # outputs of layers 1, n // 2 - 1, n - 4; after the norm: prepare_hidden_states.py
         r".*\.ckpt(\.gz)?",
         "input_ids",
         "input_ids, loss_mask, hidden_state [1, S, H] and aux_hidden_state [1, S, K * H]",

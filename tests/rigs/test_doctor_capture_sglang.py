@@ -2,6 +2,8 @@
 
 import json
 import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
@@ -9,12 +11,16 @@ import torch
 from safetensors.torch import load_file
 
 from results.hidden_states import HiddenStates
-from results.records import Point
+from results.records import Cell, Point
 from results.store import RunFolder
+from sweeps.arm import measure, up
 from sweeps.doctor.capture import Captured, capture, usual_prompts
+from sweeps.doctor.loaders import open_dump
+from sweeps.pace import Closed
 from sweeps.prepare import prepare
 from sweeps.setup import Setup
 from sweeps.sweep import Sweep
+from sweeps.windows import Window
 from tests.rigs.needed import needed_rig
 from tests.rigs.pair.model import features, target_states
 from tests.rigs.pair.replay import Pair, accepted_counts
@@ -149,3 +155,41 @@ def test_with_the_algorithm_eagle_the_last_state_is_given_and_no_fusion_runs(tmp
         assert torch.equal(sequence.served_aux, sequence.states[NORM])
     assert found.counted is not None
     assert found.counted.accepted_tokens < found.counted.drafts / 3
+
+
+@dataclass
+class TensorDump:
+    """SGLang's own dump, as an Instrument."""
+
+    folder: Path
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        off = ("--disable-cuda-graph", "--disable-radix-cache", "--disable-overlap-schedule")
+        return ("--debug-tensor-dump-output-folder", str(self.folder), *off)
+
+    @property
+    def variables(self) -> Mapping[str, str]:
+        return {"TENSOR_DUMP_TOP_LEVEL_MODULE_NAME": "logits_processor"}
+
+
+def test_sglangs_own_tensor_dump_is_read_as_the_same(pair: Pair, tmp_path: Path) -> None:
+    setup = setup_of(tmp_path / "run", PAIR / "head")
+    (prompt,) = usual_prompts(setup, 1)
+    window = Window(Cell("dump", "closed(1)"), Closed(1), [replace(prompt, max_tokens=12)])
+    quiet = replace(setup, windows={}, warm_up=[prompt])
+    with up(quiet, Point("EAGLE3", CHAIN), "dump", instrument=TensorDump(tmp_path / "dump")) as arm:
+        measure(quiet, arm, window, None)
+    assert arm.failure is None
+    warm_up, found = open_dump(tmp_path / "dump", layers=8)
+    prompt_ids = found.token_ids[: found.prompt_tokens].tolist()
+    assert prompt_ids == warm_up.token_ids[: found.prompt_tokens].tolist()
+    assert sorted(found.states) == [*range(NORM + 1)]
+    check_states(pair, found)
+    assert found.served_ids is not None and found.served_fc is not None
+    assert found.served_ids.tolist() == found.token_ids[1:].tolist()
+    given = torch.cat([found.states[b] for b in (2, 4, 5)], dim=-1)
+    assert torch.allclose(found.served_fc, given @ pair.head["fc.weight"].T, rtol=1e-4, atol=1e-4)
+    expected = accepted_counts(pair, prompt_ids, STEPS, ANSWER_TOKENS)
+    assert 1 < len(found.accepted) < len(expected)
+    assert list(found.accepted) == expected[: len(found.accepted)]

@@ -22,6 +22,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import SafetensorError
+from safetensors.torch import save_file
 
 ASKED = "TUNER_CAPTURE"  # a JSON object: folder, layers of the target, boundaries (null = all)
 RUNNER = "sglang.srt.model_executor.model_runner.ModelRunner"
@@ -29,7 +31,17 @@ PROMPT, VERIFY = ("EXTEND", "MIXED"), ("TARGET_VERIFY",)
 EXTENDS_DRAFT = (*PROMPT, "DRAFT_EXTEND_V2")
 FIRST_NORMS = ("input_layernorm", "attention_norm", "ln_1", "norm1")
 FUSED_NORMS = ("forward_with_allreduce_fusion", "forward_with_allreduce_fusion_quant_per_group")
-FAULTS = (ArithmeticError, AttributeError, LookupError, OSError, RuntimeError, TypeError, ValueError)
+FAULTS = (
+    ArithmeticError,
+    AttributeError,
+    ImportError,
+    LookupError,
+    OSError,
+    RuntimeError,
+    SafetensorError,  # a full disk as well
+    TypeError,
+    ValueError,
+)
 
 Record = dict[str, Any]
 
@@ -151,8 +163,6 @@ class Watch:
 
     def write(self, number: int, target: Record, draft: Record) -> None:
         """One request's part of a round. Rejected drafts come after the rows that are kept."""
-        from safetensors.torch import save_file
-
         kept = draft["kept"][number]
         in_target, in_draft = start_of(target, number), start_of(draft, number)
         at = slice(in_target, in_target + kept)
@@ -184,7 +194,7 @@ class Watch:
 
     def on_fusion(self, _module: Any, args: Any, output: Any) -> None:
         """EAGLE's own fc takes the embedding beside the state: that is no fusion of states."""
-        given = self.now and self.now.get("served_aux")
+        given = self.now["served_aux"] if self.now else None
         if given is not None and args[0].shape == given.shape:
             self.guarded(self.keep, "served_fc", output)
 

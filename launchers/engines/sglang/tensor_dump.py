@@ -1,15 +1,16 @@
 """Sequences from what `--debug-tensor-dump-output-folder` of SGLang wrote.
 
-From srt/debug_utils/tensor_dump_forward_hook.py of 0.5.23: a folder `TP0_PP0_Rank0_pid<p>` with a file for each
-pass, by name of module what the module gave; with a drafter below `target` and `draft`. A layer's first norm
-gives (normed, residual): the second is what the layer reads. No requests are told: prompts must have been
-sent one at a time, without a prefix cache. Nor is it told which drafts were accepted: a round's first row
-is sure, the others are until the next begins.
+From srt/debug_utils/tensor_dump_forward_hook.py of 0.5.23: a folder `TP0_PP0_Rank0_pid<p>` with a file for
+each pass, by name of module what the module gave; with a drafter below `target` and `draft`. A layer's first
+norm gives (normed, residual): the second is what the layer reads. No requests are told: prompts must have
+been sent one at a time, without a prefix cache. Nor is it told which drafts were accepted: of a round the
+first row is sure, and the others up to where the next round begins.
 """
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -59,13 +60,13 @@ def sequence_of(passes: Passes, layers: int) -> HiddenStates:
     """Raises UsageError for files that are damaged or do not fit together."""
     import torch
 
-    prompt_tokens, starts = 0, []
+    spans: list[Tensor] = []  # positions of each pass: of the prompt, then of each round
     rows: dict[int | str, Tensor] = {}
-    for number, path in enumerate(passes.target):
+    for path in passes.target:
         read = _read(path)
-        at = _told(read, POSITIONS, path).long()
-        prompt_tokens, starts = (len(at), []) if number == 0 else (prompt_tokens, [*starts, int(at[0])])
-        _put(rows, at, {"ids": _told(read, IDS, path).long(), **dict(_states(read, layers))}, path)
+        spans.append(_told(read, POSITIONS, path).long())
+        _put(rows, spans[-1], {"ids": _told(read, IDS, path).long(), **dict(_states(read, layers))}, path)
+    prompt_tokens, starts = len(spans[0]), [int(at[0]) for at in spans[1:]]
     kept = starts[-1] if starts else prompt_tokens - 1
     for path in passes.draft:
         read = _read(path)
@@ -73,7 +74,7 @@ def sequence_of(passes: Passes, layers: int) -> HiddenStates:
         if fused is not None:
             at, ids = _told(read, POSITIONS, path).long(), _told(read, IDS, path).long()
             _put(rows, at, {"served_ids": ids, "served_fc": fused}, path)
-    accepted = [b - a - 1 for a, b in zip(starts, starts[1:], strict=False)] if passes.draft else []
+    accepted = [b - a - 1 for a, b in pairwise(starts)] if passes.draft else []
     return HiddenStates(
         token_ids=rows["ids"][: kept + 1].to(torch.int64),
         prompt_tokens=prompt_tokens,
@@ -102,7 +103,8 @@ def _by_request(files: Sequence[Path]) -> Iterator[list[Path]]:
             continue
         if positions.dim() != 1 or not bool((positions.diff() == 1).all()):
             raise UsageError(
-                f"{path} holds several requests, or a tree: dump again with a chain (topk 1), and prompts one at a time"
+                f"{path} holds several requests, or a tree: dump again with a chain (topk 1), and with"
+                " prompts one at a time"
             )
         if int(positions[0]) == 0 and found:
             yield found

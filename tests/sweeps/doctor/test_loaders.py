@@ -1,4 +1,4 @@
-"""Dumps of others: whose layers are which boundaries, and what is said of files that are not as they should be."""
+"""Dumps of others: whose layers are which boundaries, and what is said of files that are damaged."""
 
 import gzip
 import io
@@ -133,7 +133,7 @@ class Harm:
 def test_nothing_is_executed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "data_0.pt").write_bytes(packed({"input_ids": IDS, "hidden_states": Harm()}))
-    with pytest.raises(UsageError, match="data_0.pt"):
+    with pytest.raises(UsageError, match="speculators before"):
         list(open_dump(tmp_path, layers=LAYERS))
     assert not (tmp_path / "harm").exists()
 
