@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from analysis.wiring.paired import LEAST_SEQUENCES, Comparison, compare
 from analysis.wiring.replay import Loss
-from analysis.wiring.variants import causes
+from analysis.wiring.variants import causes, changes
 from results.wiring import Cause, Reading
 
 
@@ -67,15 +67,17 @@ class Trained:
         return tuple(c for c in differing[0] if all(c in others for others in differing))
 
 
-def judge(tried: Sequence[tuple[Reading, Sequence[Loss]]]) -> Trained:
+def judge(tried: Sequence[tuple[Reading, Sequence[Loss]]], starts: Sequence[Reading]) -> Trained:
     """Losses of each Reading on the first sequences, the same for all; on all of them for those not given up.
 
-    Among Readings that are the same the one that comes first here is kept. Raises ValueError without any.
+    Of Readings as good as the best, that is taken which changes least of what one started from.
+    Raises ValueError without any.
     """
     whole = max(len(losses) for _, losses in tried)
     kept = [(r, losses) for r, losses in tried if len(losses) == whole]
     winner = min(kept, key=lambda entry: _mean(entry[1]))[1]
-    best, won = next((r, losses) for r, losses in kept if compare(winner, losses).same)
+    as_good = [(r, losses) for r, losses in kept if _is_as_good(compare(winner, losses))]
+    best, won = min(as_good, key=lambda entry: _changes(entry[0], starts))
     candidates = sorted(
         (_candidate(r, losses, won) for r, losses in tried),
         key=lambda c: (c.reading != best, c.against_best.excess),
@@ -94,6 +96,15 @@ def judge(tried: Sequence[tuple[Reading, Sequence[Loss]]]) -> Trained:
         z=min((c.against_best.z for c in others if c in ties or c.against_best.decided), default=math.inf),
         more_sequences=max((n for n in more if n is not None), default=0) if None not in more else None,
     )
+
+
+def _is_as_good(comparison: Comparison) -> bool:
+    return not (comparison.decided or comparison.matters)
+
+
+def _changes(reading: Reading, starts: Sequence[Reading]) -> tuple[int, int]:
+    """From the start that it is nearest to; of two equally near the earlier start's."""
+    return min((changes(reading, start), place) for place, start in enumerate(starts))
 
 
 def _candidate(reading: Reading, losses: Sequence[Loss], best: Sequence[Loss]) -> Candidate:

@@ -5,14 +5,17 @@ the server does not round.
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
-from typing import Any
+from dataclasses import fields, replace
+from typing import TYPE_CHECKING, Any
 
 from analysis.wiring.rope import kind_of
 from analysis.wiring.target import rope_of
 from analysis.wiring.vocabulary import Pair
 from results.errors import UsageError
 from results.wiring import Cause, D2t, Reading, Source
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 # Of Llama 2, Kimi K2, gpt-oss, Qwen 1.5 and GLM, Llama 3, Qwen 2 and 3, MiniMax, long Qwen.
 THETAS = (1e4, 5e4, 1.5e5, 5e5, 1e6, 5e6, 1e7)
@@ -59,7 +62,7 @@ def published_reading(pair: Pair) -> Reading:
 def variants(reading: Reading, pair: Pair) -> list[Reading]:
     """Those that differ from it in one thing. Some may not be readable: see replay.losses."""
     changes = [*_flags(reading), *_sources(reading, pair), *_ropes(reading, pair), *_places(reading)]
-    changes += [{"d2t": d2t} for d2t in D2t if _differs(pair, reading.d2t, d2t)]
+    changes += [{"d2t": d2t} for d2t in _other_maps(pair, reading.d2t)]
     made = [replace(reading, **change) for change in changes]
     if not reading.uses_fc:
         made.append(replace(published_reading(pair), uses_fc=True))
@@ -139,13 +142,24 @@ def _places(reading: Reading) -> Iterator[dict[str, Any]]:
         yield {"step_position_shift": shift}
 
 
-def _differs(pair: Pair, one: D2t, other: D2t) -> bool:
-    """Whether both can be read, and do not give the same ids."""
+def _other_maps(pair: Pair, how: D2t) -> list[D2t]:
+    """Those that can be read and give other ids, than this one and than each other."""
+    seen, others = [_ids(pair, how)], []
+    for other in D2t:
+        ids = _ids(pair, other)
+        if ids is not None and not any(known is not None and ids.equal(known) for known in seen):
+            seen.append(ids)
+            others.append(other)
+    return others
+
+
+def _ids(pair: Pair, how: D2t) -> "Tensor | None":
     try:
-        wanted = pair.draft_ids(other)
+        return pair.draft_ids(how)
     except UsageError:
-        return False
-    try:
-        return not wanted.equal(pair.draft_ids(one))
-    except UsageError:
-        return True
+        return None
+
+
+def changes(one: Reading, other: Reading) -> int:
+    """In how many things the two differ."""
+    return sum(getattr(one, f.name) != getattr(other, f.name) for f in fields(Reading))

@@ -51,13 +51,13 @@ def examine(dump: Dump, pair: Pair, starts: Sequence[Reading]) -> Trained:
     wanted = distinct([*starts, best, *ranking.top(FINALISTS), *_around(best, pair, captured)])
     raced, tried = _race(dump, pair, wanted, starts, steps), {repr(r) for r in wanted}
     for _ in range(PASSES - 1):
-        best = judge(raced).best
+        best = judge(raced, starts).best
         fresh = [r for r in _around(best, pair, captured) if repr(r) not in tried]
         if not fresh:
             break
         raced += _race(dump, pair, [best, *fresh], starts, steps)[1:]
         tried |= {repr(r) for r in fresh}
-    return judge(raced)
+    return judge(raced, starts)
 
 
 def predicted(dump: Dump, pair: Pair, reading: Reading, drafts: int) -> Prediction:
@@ -85,7 +85,7 @@ def distinct(readings: Sequence[Reading]) -> list[Reading]:
 
 
 def _around(best: Reading, pair: Pair, captured: Sequence[int]) -> list[Reading]:
-    return [*variants(best, pair), *neighbours(best, captured)]
+    return distinct([*variants(best, pair), *neighbours(best, captured)])
 
 
 def _means(texts: Sequence[Text], readings: Sequence[Reading], steps: int) -> list[float]:

@@ -1,47 +1,29 @@
-"""Which wiring was the drafter trained with? The head is replayed on a dump, reading by reading.
+"""Which wiring was the drafter trained with? Answered by replaying the head on a dump; and what it could reach."""
 
-At most one sequence of the dump is in memory, and a part of up to `RANKED_ROWS` rows on which readings are ranked.
-"""
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import fields
 
-from collections.abc import Sequence
-from functools import reduce
-from operator import add
-from typing import TYPE_CHECKING
-
-from analysis.wiring.candidates import Ranking, neighbours
-from analysis.wiring.chain import Prediction, predict
-from analysis.wiring.head import Head
-from analysis.wiring.target import open_target
-from analysis.wiring.trained import Trained, judge
-from analysis.wiring.variants import published_reading, variants
+from analysis.wiring.paired import LEAST_SEQUENCES, NAMED_Z
+from analysis.wiring.trained import Candidate, Trained
+from analysis.wiring.variants import published_reading
 from analysis.wiring.vocabulary import Pair
 from results.checkpoint import Checkpoint
 from results.errors import UsageError
 from results.hidden_states import Dump
-from results.wiring import Hypothesis, Reading, Section, Step
-from sweeps.doctor.weights import Weights
+from results.wiring import Cause, Finding, Hypothesis, Reading, Section, Severity, Step, boundary_names
+from sweeps.doctor.replay import distinct, examine, open_pair, ranked_part
 
-if TYPE_CHECKING:
-    pass
-
-RANKED_ROWS = 500
-RANKED_SEQUENCES = 4  # at least: one alone may be of a kind
-FINALISTS = 20
-STEPS = 3  # draft steps in the comparison on all sequences
-PASSES = 3  # over the dump at most
-WEAK_AGREEMENT = 0.5
-LOOPING_SHARE = 0.5  # of distinct runs of four tokens
+SHOWN = 8  # of the candidates
+WEAK_AGREEMENT = 0.5  # of first drafts with the target's likeliest token, at the best reading
+NO_AGREEMENT = 0.05
+RUN = 4  # tokens
+LOOPING_SHARE = 0.5  # of runs of tokens that are distinct
 RANDOM_SHARE = 0.75  # of the surprise at a token that could be any
-
-
-def open_pair(target: Checkpoint, head: Checkpoint, device: str | None = None) -> Pair:
-    """On a GPU if there is one. Raises UsageError if the pair cannot be replayed."""
-    import torch
-
-    device = device or ("cuda" if torch.cuda.is_available() else "cpu")
-    return Pair(
-        Head(head.config, Weights(head.folder), device), open_target(target.config, Weights(target.folder))
-    )
+RULE = (
+    f"a head predicts best as it was trained to read: a reading is named if it beats every other that was tried "
+    f"by z >= {NAMED_Z:g}, cross-entropy against the target's distribution, clustered by sequence"
+)
 
 
 def section(
@@ -51,52 +33,119 @@ def section(
     served: Reading | None = None,
     hypotheses: Sequence[Hypothesis] = (),
 ) -> tuple[Section, Trained | None]:
-    """What the server reads, if known, and how the head may have been trained are tried with all else."""
+    """`served` is how the server reads, if that is known; the hypotheses are of how the head was trained."""
     try:
         pair = open_pair(target, head)
-        starts = _distinct(
-            [*([served] if served else []), *(h.reading for h in hypotheses), published_reading(pair)]
-        )
-        trained = examine(dump, pair, starts)
-        warnings = _warnings(dump, pair)
+        starts = [*([served] if served else []), *(h.reading for h in hypotheses), published_reading(pair)]
+        trained = examine(dump, pair, distinct(starts))
+        doubts = tuple(_doubts(dump, pair))
     except UsageError as error:
         return Section(Step.TRAINED, skipped=str(error)), None
-    return _written(trained, dump.header.layers, served, warnings), trained
+    layers = pair.target.layers
+    return Section(
+        Step.TRAINED,
+        checked=(_checked(trained, dump),),
+        seen=(*(_line(c, trained, layers) for c in trained.candidates[:SHOWN]), *doubts),
+        follows=tuple(_follows(trained, layers, served)),
+        findings=tuple(_findings(trained, layers, served)),
+    ), trained
 
 
-def examine(dump: Dump, pair: Pair, starts: Sequence[Reading]) -> Trained:
-    """The first start is how the server reads, if that is known. Raises UsageError if nothing can be replayed."""
-    ranked, captured = _ranked_part(dump, pair)
-    ranking = Ranking(lambda r, steps: _means(ranked, r, steps), lambda r: variants(r, pair), captured)
-    best = ranking.search(starts)
-    del ranked
-    steps = min(dump.header.drafts_per_round or STEPS, STEPS)
-    raced = _race(
-        dump, pair, [*starts, best, *ranking.top(FINALISTS), *_around(best, pair, captured)], starts, steps
+def reading_words(reading: Reading, layers: int, beside: Reading | None = None) -> str:
+    """Its boundaries, and in what else it differs from another (by default: from EAGLE-3 as it is published)."""
+    usual = beside or Reading(reading.boundaries)
+    names = [f.name for f in fields(Reading) if f.name != "boundaries"]
+    differing = [n for n in names if getattr(reading, n) != getattr(usual, n)]
+    return ", ".join([boundary_names(reading.boundaries, layers), *(_field_words(reading, n) for n in differing)])
+
+
+def _field_words(reading: Reading, name: str) -> str:
+    value, words = getattr(reading, name), name.replace("_", " ")
+    if isinstance(value, bool):
+        return words if value else f"not {words}"
+    return f"{words} {value:g}" if isinstance(value, float) else f"{words} {value}"
+
+
+def _checked(trained: Trained, dump: Dump) -> str:
+    return (
+        f"{len(trained.candidates)} readings of the head compared on {trained.sequences} sequences, "
+        f"{trained.rows} predictions, after a search on a part of them ({dump.folder.name})"
     )
-    for _ in range(PASSES - 1):
-        best = judge(raced).best
-        fresh = [r for r in _around(best, pair, captured) if all(r != seen for seen, _ in raced)]
-        fresh = [r for r in fresh if repr(r) not in ranking.unreadable]
-        if not fresh:
-            break
-        known = [r for r, _ in raced]
-        raced += [
-            entry for entry in _race(dump, pair, [best, *fresh], starts, steps) if entry[0] not in known
-        ]
-    return judge(raced)
 
 
-def predicted(dump: Dump, pair: Pair, reading: Reading, drafts: int) -> Prediction:
-    """Drafts accepted in each round of the dump's answers, which must be greedy, if the server reads so."""
-    return reduce(
-        add, (predict(pair, reading, sequence, drafts) for sequence in dump), Prediction(drafts, ())
+def _line(candidate: Candidate, trained: Trained, layers: int) -> str:
+    against = candidate.against_best
+    beside = "best" if candidate.reading == trained.best else f"+{against.excess:.4f}, z {against.z:.1f}"
+    beside = "the same on this text" if against.same and candidate.reading != trained.best else beside
+    return (
+        f"{reading_words(candidate.reading, layers)}: {candidate.loss:.4f} nats a token above the target "
+        f"({beside}); likeliest token right in {100 * candidate.agreement:.1f} % of first drafts"
     )
 
 
-def _around(best: Reading, pair: Pair, captured: Sequence[int]) -> list[Reading]:
-    return [*variants(best, pair), *neighbours(best, captured)]
+def _follows(trained: Trained, layers: int, served: Reading | None) -> Iterator[str]:
+    best = reading_words(trained.best, layers)
+    if trained.agreement < NO_AGREEMENT:
+        yield "in no reading do these weights predict the target: they are not those of a head trained for it"
+    elif trained.named:
+        yield f"the head was trained with {best} (z {_shown(trained.z)} against the nearest other that matters)"
+    elif trained.sequences < LEAST_SEQUENCES:
+        yield f"{trained.sequences} sequences name nothing: {LEAST_SEQUENCES} are the least"
+    else:
+        others = "; ".join(reading_words(tie, layers) for tie in trained.ties[:SHOWN])
+        yield f"undecided between {best} and {others}: {_more(trained)}"
+    if trained.harmless:
+        shown = "; ".join(reading_words(r, layers) for r in trained.harmless[:SHOWN])
+        yield f"not told apart from it, but whichever is right, it hardly matters: {shown}"
+    if served is not None and trained.clears(served):
+        yield "the server reads as the head was trained, or as well"
+        if trained.agreement < WEAK_AGREEMENT:
+            yield "the right wiring is the best, and still low: the head itself predicts no better"
 
 
-def _distinct(readings: Sequence[Reading]) -> list[Reading]:
-    return list({repr(reading): reading for reading in readings}.values())
+def _more(trained: Trained) -> str:
+    if trained.more_sequences is None:
+        return "collect more sequences of ordinary text"
+    return f"about {trained.more_sequences} more sequences of ordinary text would decide"
+
+
+def _findings(trained: Trained, layers: int, served: Reading | None) -> Iterator[Finding]:
+    if served is None:
+        return
+    if trained.clears(served) and trained.agreement < WEAK_AGREEMENT:
+        seen = f"right in {100 * trained.agreement:.1f} % of first drafts under the best reading, which is the server's"
+        yield Finding(Cause.TRAINING, Severity.INFO, seen, RULE)
+    worse = trained.candidate(served)
+    for cause in trained.differences(served):
+        yield Finding(cause, Severity.LIKELY, _difference(trained, served, worse, layers), RULE)
+
+
+def _difference(trained: Trained, served: Reading, worse: Candidate | None, layers: int) -> str:
+    best = reading_words(trained.best, layers, beside=served)
+    if worse is None:
+        return f"trained with {best}; as it is served the head cannot be run at all"
+    return (
+        f"trained with {best}: {trained.loss:.3f} nats a token; as served, {reading_words(served, layers)}: "
+        f"{worse.loss:.3f} (z {_shown(worse.against_best.z)}, {worse.against_best.sequences} sequences)"
+    )
+
+
+def _shown(z: float) -> str:
+    return f"{z:.1f}" if math.isfinite(z) else "beyond doubt"
+
+
+def _doubts(dump: Dump, pair: Pair) -> Iterator[str]:
+    """Text on which a replay misleads: in one that loops or is random wrong readings do well."""
+    from itertools import islice
+
+    looping = sum(_distinct_runs(s.token_ids[s.prompt_tokens :].tolist()) < LOOPING_SHARE for s in dump)
+    if looping:
+        yield f"caution: the answers of {looping} of {len(dump)} sequences loop, which hides faults of wiring"
+    surprises = [text.surprise() for text in islice(ranked_part(dump, pair), LEAST_SEQUENCES)]
+    if sum(surprises) / len(surprises) > RANDOM_SHARE * math.log(pair.target.vocabulary):
+        yield "caution: the text is random to the target, and readings are told apart badly on it: use ordinary text"
+
+
+def _distinct_runs(ids: Sequence[int]) -> float:
+    runs = [tuple(ids[n : n + RUN]) for n in range(len(ids) - RUN + 1)]
+    return len(set(runs)) / len(runs) if runs else 1.0
