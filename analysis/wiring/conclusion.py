@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 
 from analysis.wiring.chain import Prediction
 from analysis.wiring.fixes import fix_of
-from analysis.wiring.match import ServedWiring
+from analysis.wiring.match import ServedWiring, reading_seen
 from analysis.wiring.trained import Trained
 from analysis.wiring.variants import causes
 from results.head_config import Head
@@ -48,9 +48,9 @@ class Evidence:
     @property
     def reading(self) -> Reading | None:
         """How the server reads the head: the layers as seen, the rest as the engine's sources have it."""
-        if self.expected is None or self.served is None or not self.served.boundaries:
+        if self.expected is None or self.served is None:
             return self.expected
-        return replace(self.expected, boundaries=self.served.boundaries)
+        return reading_seen(self.served, self.expected) or self.expected
 
     @property
     def replay_fits(self) -> bool | None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
 from analysis.wiring.chain import Prediction
 from analysis.wiring.conclusion import Evidence, conclude
@@ -9,8 +10,10 @@ from analysis.wiring.expectation import Expectation
 from analysis.wiring.match import ServedWiring
 from analysis.wiring.observed import Observed
 from analysis.wiring.replies import Reply
+from analysis.wiring.sanity import Readout
 from analysis.wiring.trained import Trained
 from analysis.wiring.variants import variants
+from analysis.wiring.vocabulary import Pair
 from launchers.engines.wiring import wiring_of
 from results.errors import MeasurementInvalid, UsageError
 from results.head_config import Head
@@ -18,10 +21,16 @@ from results.hidden_states import AnyDump
 from results.records import SpecCounters
 from results.store import RunFolder
 from results.wiring import Diagnosis, Finding, Reading, Section, Step, boundary_names
-from sweeps.doctor import definitions, served, state, static, trained
+from sweeps.doctor import definitions, state
+from sweeps.doctor import served as seen
+from sweeps.doctor import static as folders
+from sweeps.doctor import trained as replayed
 from sweeps.doctor.capture import SEQUENCES, Captured, capture, usual_prompts
 from sweeps.doctor.patient import Patient
 from sweeps.doctor.replay import open_pair, predicted
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 NEEDS_SERVER = "it needs a sweep file that starts the server, or --dump FOLDER with what was captured before"
 NEEDS_DRAFTER = "no drafter with a folder of its own is named"
@@ -43,7 +52,7 @@ class _Chart:
     """What has been found out so far."""
 
     sections: dict[Step, Section] = field(default_factory=dict)
-    static: static.StaticWiring | None = None
+    static: folders.StaticWiring | None = None
     captured: Captured | None = None
     dump: AnyDump | None = None
     ended: str = ""
@@ -78,7 +87,7 @@ def examine(patient: Patient, folder: RunFolder, asked: Asked, told: Callable[[s
 def _wiring(patient: Patient, chart: _Chart) -> Section:
     if patient.drafting is None:
         return Section(Step.WIRING, skipped=NEEDS_DRAFTER)
-    chart.static = static.examine(patient.drafting)
+    chart.static = folders.examine(patient.drafting)
     return chart.static.section
 
 
@@ -140,8 +149,34 @@ def _served(patient: Patient, chart: _Chart) -> Section:
     if chart.dump is None:
         return Section(Step.SERVED, skipped=_no_dump(chart))
     expected = chart.static.served if chart.static is not None else None
-    section, chart.served = served.section(chart.dump, patient.drafting, expected)
+    pair = _pair(patient)
+    if pair is None:
+        section, chart.served = seen.section(chart.dump, None, expected)
+        return section
+    section, chart.served = seen.section(
+        chart.dump,
+        pair.head.slots(pair.target.hidden) if pair.head.has("fc.weight") else None,
+        expected,
+        fc_weight=_plain_fc(pair, expected),
+        readout=Readout(pair.target.lm_head, pair.target.norm, pair.target.eps),
+    )
     return section
+
+
+def _pair(patient: Patient) -> Pair | None:
+    """None without weights that can be computed with: less can be told then."""
+    if patient.drafting is None:
+        return None
+    try:
+        return open_pair(patient.drafting.target, patient.drafting.head)
+    except UsageError:
+        return None
+
+
+def _plain_fc(pair: Pair, expected: Reading | None) -> "Tensor | None":
+    """The fusion layer's weights, unless a norm stands before it."""
+    normed = expected is not None and (expected.norm_before_fc or expected.fc_norm)
+    return None if normed or not pair.head.has("fc.weight") else pair.head.tensor("fc.weight")
 
 
 def _trained(patient: Patient, chart: _Chart, told: Callable[[str], None]) -> Section:
@@ -153,7 +188,7 @@ def _trained(patient: Patient, chart: _Chart, told: Callable[[str], None]) -> Se
     hypotheses = chart.static.trained if chart.static is not None else ()
     reading = _evidence_without_replay(patient, chart).reading
     drafting = patient.drafting
-    section, chart.trained = trained.section(chart.dump, drafting.target, drafting.head, reading, hypotheses)
+    section, chart.trained = replayed.section(chart.dump, drafting.target, drafting.head, reading, hypotheses)
     return section
 
 

@@ -56,7 +56,9 @@ def reading_words(reading: Reading, layers: int, beside: Reading | None = None) 
     usual = beside or Reading(reading.boundaries)
     names = [f.name for f in fields(Reading) if f.name != "boundaries"]
     differing = [n for n in names if getattr(reading, n) != getattr(usual, n)]
-    return ", ".join([boundary_names(reading.boundaries, layers), *(_field_words(reading, n) for n in differing)])
+    return ", ".join(
+        [boundary_names(reading.boundaries, layers), *(_field_words(reading, n) for n in differing)]
+    )
 
 
 def _field_words(reading: Reading, name: str) -> str:
