@@ -5,6 +5,7 @@ and their products with each other, the error of one choice is a sum of a few nu
 output tells as much as all of it: `OUTPUTS` of them are computed, on `ROWS` rows.
 """
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from analysis.wiring.nearest import GAP, Nearest, median_error, nearest
@@ -34,37 +35,32 @@ def find_inputs(
     """
     columns = _spread(fused.shape[-1], OUTPUTS)
     rows = _spread(len(fused), ROWS)
-    parts = _parts(weight[columns].float(), sample, lag)[:, :, rows]
+    parts = _parts(weight[columns].float(), sample, rows, lag)
     few = fused[rows][:, columns]
     best, second = _best(few, parts, _ranked(few, parts))
-    boundaries = sample.boundaries
     found = []
     for slot in range(len(parts)):
-        tried = [(*best[:slot], other, *best[slot + 1 :]) for other in range(len(boundaries))]
         errors = {
-            b: median_error(few, _sum(parts, choice)) for b, choice in zip(boundaries, tried, strict=True)
+            boundary: median_error(few, _sum(parts, (*best[:slot], other, *best[slot + 1 :])))
+            for other, boundary in enumerate(sample.boundaries)
         }
         found.append(nearest(errors, layers))
     alone = second >= GAP * median_error(few, _sum(parts, best))
-    return tuple(one if alone else Nearest(*_without_exactness(one), exact=False) for one in found)
+    return tuple(one if alone else replace(one, exact=False) for one in found)
 
 
-def _without_exactness(one: Nearest) -> tuple[int, float, int | None, float]:
-    return one.boundary, one.error, one.runner_up, one.runner_up_error
-
-
-def _parts(weight: "Tensor", sample: Sample, lag: int) -> "Tensor":
+def _parts(weight: "Tensor", sample: Sample, rows: "Tensor", lag: int) -> "Tensor":
     """[slots, boundaries, rows, outputs]"""
     import torch
 
     width = sample.state(sample.boundaries[0]).shape[-1]
     slots = weight.split(width, dim=-1)
-    products = [torch.stack([state @ slot.T for slot in slots]) for _, state in sample.states(lag)]
+    products = [torch.stack([state[rows] @ slot.T for slot in slots]) for _, state in sample.states(lag)]
     return torch.stack(products, dim=1)
 
 
 def _ranked(fused: "Tensor", parts: "Tensor") -> list[tuple[int, ...]]:
-    """The best choices by the geometric mean of the rows' errors, in which no row counts for more than another."""
+    """The best choices by the geometric mean of the rows' errors: no row counts for more than another."""
     import torch
 
     slots, boundaries, rows, _ = parts.shape
@@ -76,7 +72,7 @@ def _ranked(fused: "Tensor", parts: "Tensor") -> list[tuple[int, ...]]:
 
 
 def _squared_errors(fused: "Tensor", parts: "Tensor") -> "Tensor":
-    """Of one row, of all choices, relative: [boundaries] * slots, by |y - sum|^2 taken apart into products."""
+    """Of one row, of all choices, relative: [boundaries] * slots, by the products in |y - sum|^2."""
     import torch
 
     length = fused.norm().clamp_min(1e-30)

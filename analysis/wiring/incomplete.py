@@ -28,7 +28,7 @@ class Between:
 
 
 def between(given: "Tensor", sample: Sample, found: Nearest, layers: int) -> Between | None:
-    """Of given [rows, H]. None if it is between no boundaries that were both captured, or between more than two.
+    """Of given [rows, H]. None if it is between no two boundaries that were captured, or between several.
 
     The ranks' parts of what a layer's last matrix adds are alike enough that one part points the way of
     their sum. One layer is named only if the next boundary was captured as well: from a state one layer
@@ -59,7 +59,7 @@ def _way(given: "Tensor", sample: Sample, boundary: int) -> float | None:
 def multiple(
     given: "Sequence[Tensor]", sample: Sample, layers: int
 ) -> tuple[float, tuple[Nearest, ...]] | None:
-    """One factor between the states given, each [rows, H], and boundaries that they match exactly but for it.
+    """One factor between the states given, each [rows, H], and boundaries, exact but for it.
 
     Only a whole number, or one by a whole number, from 2 on: a sum taken too often or not at all.
     """

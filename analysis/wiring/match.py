@@ -1,4 +1,4 @@
-"""Which wiring does the server use? What its drafter was given is compared with the target's boundaries by number.
+"""Which wiring does the server use? What its drafter was given is compared with the target's boundaries.
 
 No accuracy is involved: a state is found again up to the noise of its number format, or it is none of those
 captured, and then no name is given. Why not the distance of all rows at once: position 0 can be longer than
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from analysis.wiring.fused import MOST_CHOICES, choices, find_inputs
 from analysis.wiring.incomplete import Between, between, multiple
-from analysis.wiring.nearest import ROUNDING, Nearest, median_error, nearest
+from analysis.wiring.nearest import ROUNDING, Nearest, median_error, nearest, spans
 from analysis.wiring.pieces import USUAL_RANKS, find_layout
 from analysis.wiring.sample import REACH, Phase, Sample, take
 from results.hidden_states import HiddenStates
@@ -37,13 +37,14 @@ class Fault:
 
 @dataclass(frozen=True, slots=True)
 class ServedWiring:
-    """What the drafter was given. `boundaries` are in the order of the slots; None if they cannot be named."""
+    """What the drafter was given. `boundaries` in the order of the slots; None if they cannot be named."""
 
     decided: bool
     boundaries: tuple[int, ...] | None = None
     faults: tuple[Fault, ...] = ()
     slots: tuple[Nearest, ...] = ()  # the figures behind it
     why: str = ""  # not decided: what stands against it
+    missing: str = ""  # not tried: what would be needed
     rows: int = 0
     sequences: int = 0
     captured: tuple[int, ...] = ()
@@ -88,17 +89,15 @@ def served_wiring(
 
 def _decide(sample: Sample, asked: _Asked) -> ServedWiring:
     if not sample.boundaries:
-        return ServedWiring(False, why="the dump holds no states of the target, or too few rows of them")
+        return ServedWiring(False, missing="the dump holds no states of the target, or too few rows of them")
     aux = sample.aux()
     if aux is not None:
         return _from_states(aux, sample, asked)
     fused = sample.fc()
     if fused is not None and asked.fc_weight is not None:
         return _from_fused(fused, asked.fc_weight, sample, asked)
-    missing = (
-        "nothing of what" if fused is None else "only the fusion layer's output, without its weights, of what"
-    )
-    return ServedWiring(False, why=f"the dump holds {missing} the drafter was given")
+    part = "nothing" if fused is None else "only the fusion layer's output, without its weights,"
+    return ServedWiring(False, missing=f"the dump holds {part} of what the drafter was given")
 
 
 def _from_states(aux: "Tensor", sample: Sample, asked: _Asked) -> ServedWiring:
@@ -198,17 +197,17 @@ def _in_pieces(aux: "Tensor", sample: Sample, asked: _Asked) -> ServedWiring | N
     layout = find_layout(aux, sample, asked.layers, sorted(ranks))
     if layout is None:
         return None
-    return ServedWiring(True, layout.boundaries, (Fault(Cause.TENSOR_PARALLEL, layout.seen),), layout.found)
+    return ServedWiring(True, layout.boundaries, (Fault(Cause.TENSOR_PARALLEL, layout.seen),))
 
 
 def _wrong_width(given: int, width: int, asked: _Asked) -> Fault | None:
     if asked.slots is None or given == asked.slots * width:
         return None
     if given == width:
-        seen = f"the drafter is given one state of {width}: its fusion layer, which reads {asked.slots}, is skipped"
+        seen = f"the drafter is given one state of {width}: its fusion layer, of {asked.slots}, is skipped"
         return Fault(Cause.ALGORITHM, seen)
-    seen = f"the drafter is given {given} numbers a token, its fusion layer reads {asked.slots} states of {width}"
-    return Fault(Cause.FC_WIDTH, seen)
+    reads = f"its fusion layer reads {asked.slots} states of {width}"
+    return Fault(Cause.FC_WIDTH, f"the drafter is given {given} numbers a token, {reads}")
 
 
 def _of_wrong_width(wiring: ServedWiring | None, fault: Fault, asked: _Asked) -> ServedWiring:
@@ -239,7 +238,7 @@ def _from_fused(fused: "Tensor", weight: "Tensor", sample: Sample, asked: _Asked
 
 def _none_of(slots: tuple[Nearest, ...], sample: Sample, layers: int) -> str:
     number, slot = next((i, slot) for i, slot in enumerate(slots, 1) if not slot.exact)
-    held = boundary_names(sample.boundaries, layers)
+    held = spans(sample.boundaries, layers)
     return (
         f"slot {number} is none of the captured {held} for certain: "
         f"nearest {boundary_name(slot.boundary, layers)}, error {slot.error:.2g}"
@@ -257,7 +256,7 @@ def _positions(lag: int, direction: str) -> str:
 
 
 def _confirmed(wiring: ServedWiring, sample: Sample, asked: _Asked) -> ServedWiring:
-    """The rows of the prompt and those of the answer must say the same: servers compute them by different ways."""
+    """The rows of the prompt and of the answer must say the same: servers compute them by different ways."""
     alone: Mapping[Phase, Sample] = {phase: sample.only(phase) for phase in Phase}
     said = {phase: _decide(part, asked) for phase, part in alone.items() if part.rows >= LEAST_ROWS}
     if len({_gist(one) for one in said.values()}) < 2:
@@ -278,7 +277,7 @@ def _in_words(wiring: ServedWiring, layers: int) -> str:
 
 
 def _with_tokens(wiring: ServedWiring, sample: Sample) -> ServedWiring:
-    """The shift at which the drafter's tokens are those of the text; the right one if several fit, as in loops."""
+    """The shift at which the drafter's tokens are the text's; the right one if several fit, as in loops."""
     shares = {s: sample.agreeing[s] / of for s, of in sample.compared.items() if of}
     right = shares.get(RIGHT_SHIFT)
     shift = next((s for s, share in shares.items() if share >= AGREEING), None)

@@ -1,8 +1,10 @@
-"""Which boundary is this? By the median of the rows' relative errors, which one outlying position cannot move."""
+"""Which boundary is this? By the median of the rows' relative errors, which no single position can move."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from results.wiring import boundary_name
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -57,3 +59,19 @@ def _layer_away(errors: Mapping[int, float], boundary: int, layers: int) -> floa
     below = max((b for b in errors if b < boundary), default=None)
     above = min((b for b in errors if boundary < b <= layers), default=None)
     return min((errors[b] / abs(b - boundary) for b in (below, above) if b is not None), default=0.0)
+
+
+def spans(boundaries: Iterable[int], layers: int) -> str:
+    """`b0 to b3, b11, N`."""
+    runs: list[list[int]] = []
+    for boundary in sorted(boundaries):
+        if runs and boundary <= layers and boundary == runs[-1][-1] + 1:
+            runs[-1].append(boundary)
+        else:
+            runs.append([boundary])
+    return ", ".join(_span(run, layers) for run in runs)
+
+
+def _span(run: list[int], layers: int) -> str:
+    first, last = boundary_name(run[0], layers), boundary_name(run[-1], layers)
+    return f"{first} to {last}" if len(run) > 2 else ", ".join(boundary_name(b, layers) for b in run)

@@ -32,7 +32,6 @@ class Layout:
 
     boundaries: tuple[int, ...] | None
     seen: str
-    found: tuple[Nearest, ...]  # of the pieces that are not zero
 
 
 def find_layout(given: "Tensor", sample: Sample, layers: int, ranks: Sequence[int]) -> Layout | None:
@@ -89,7 +88,8 @@ def _named(pieces: tuple[Piece | None, ...], ranks: int, layers: int, matches: t
     held = [piece for piece in pieces if piece is not None]
     boundaries, how = _pattern(pieces, held, ranks)
     which = boundary_names(boundaries or sorted({piece.boundary for piece in held}), layers)
-    return Layout(boundaries, f"{how.format(ranks=ranks, rank=held[0].rank + 1)}: {which}", matches)
+    how = how.format(ranks=ranks, rank=held[0].rank + 1)
+    return Layout(boundaries, f"{how}: {which} (error at most {max(m.error for m in matches):.2g})")
 
 
 def _pattern(

@@ -47,7 +47,7 @@ class Readout:
     eps: float = 1e-6
 
 
-def flaws(
+def find_flaws(
     sequences: Iterable[HiddenStates], layers: int, readout: Readout | None = None
 ) -> tuple[Flawed, ...]:
     """Of a dump, a sequence at a time. Pass a readout only if the answers are greedy (temperature 0)."""
@@ -113,7 +113,7 @@ class _Columns:
         twice = min((ranks for ranks, apart in self.apart.items() if apart == 0.0), default=None)
         if twice is not None and zero is None:
             yield Flawed(
-                Flaw.REPEATED_BLOCK, f"{name}: the first two of {twice} equal parts of a row are the same"
+                Flaw.REPEATED_BLOCK, f"{name}: the first two of {twice} equal parts of every row are the same"
             )
 
     def _zero_blocks(self) -> tuple[int, int] | None:
@@ -158,9 +158,7 @@ def _misshapen(sequence: HiddenStates, number: int) -> Iterator[Flawed]:
     served = (sequence.served_aux, sequence.served_fc, sequence.served_ids)
     rows |= {len(tensor) for tensor in served if tensor is not None}
     if len(rows) > 1:
-        yield Flawed(
-            Flaw.SHAPE, f"sequence {number}: {_listed(rows)} rows of what should be one for each token"
-        )
+        yield Flawed(Flaw.SHAPE, f"sequence {number}: {_listed(rows)} rows of what should have as many")
     if max(rows) > len(sequence.token_ids):
         seen = f"sequence {number}: {max(rows)} rows, {len(sequence.token_ids)} tokens"
         yield Flawed(Flaw.SHAPE, seen)
@@ -203,8 +201,11 @@ def _misplaced(agreeing: Mapping[int, int], answered: int) -> Iterator[Flawed]:
         )
         yield Flawed(Flaw.SHIFTED, seen)
     else:
-        seen = f"the states' likeliest next token is the answer's in {agreeing[1]} of {answered}, at no shift in more"
-        yield Flawed(Flaw.OTHER_MODEL, seen if best == 1 else f"{seen} than {agreeing[best]}")
+        seen = (
+            f"the token that the states predict is the answer's in {agreeing[1]} of {answered}, "
+            f"in {agreeing[best]} at the best shift"
+        )
+        yield Flawed(Flaw.OTHER_MODEL, seen)
 
 
 def _last_states(sequence: HiddenStates, layers: int, readout: Readout) -> "Tensor | None":

@@ -145,12 +145,12 @@ def dump(
     outlier: bool = False,
     token_shift: int | None = 1,
 ) -> Iterator[HiddenStates]:
-    """`noise` is of the length of each row, independent, in what the drafter is given; rounded to dtype after."""
+    """`noise` is that of every number the drafter is given, relative; all is rounded to dtype."""
     generator = torch.Generator().manual_seed(7)
     for text in source.texts:
         states = _with_outlier(text.states) if outlier else text.states
         given = give(states)
-        error = torch.randn(given.shape, generator=generator) * given.square().mean(-1, keepdim=True).sqrt()
+        error = torch.randn(given.shape, generator=generator) * given
         rows = len(given)
         yield HiddenStates(
             text.ids,
@@ -167,7 +167,7 @@ def fused(sequences: Iterator[HiddenStates], weight: Tensor, noise: float = 0.0)
     for sequence in sequences:
         assert sequence.served_aux is not None
         output = sequence.served_aux.float() @ weight.T
-        error = torch.randn(output.shape, generator=generator) * output.square().mean(-1, keepdim=True).sqrt()
+        error = torch.randn(output.shape, generator=generator) * output
         yield replace(sequence, served_aux=None, served_fc=output + noise * error)
 
 
