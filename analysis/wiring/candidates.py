@@ -1,7 +1,7 @@
 """The search among Readings: layers and all else, each tried within what is best of the other.
-
-Everything is tried around how the server reads first, since the fault may not be the layers at all, and the layers are
-then sought within each of the best readings of the rest, so that a wrong rotation does not make wrong layers look right.
+ Everything is tried around how the server reads first, since the fault may not be the layers at all, and
+the layers are then sought within each of the best readings of the rest, so that a wrong rotation does not
+make wrong layers look right.
 """
 
 import math
@@ -16,7 +16,9 @@ FRAMES = 3  # readings of the rest within which layers are sought
 ROUNDS = 4
 VARIANT_STEPS = 2  # a state fed back and the positions of steps show in the second step only
 
-Score = Callable[[Sequence[Reading], int], Sequence[float]]  # readings, steps -> nats a token; inf = unreadable
+Score = Callable[
+    [Sequence[Reading], int], Sequence[float]
+]  # readings, steps -> nats a token; inf = unreadable
 Vary = Callable[[Reading], Sequence[Reading]]
 
 
@@ -35,7 +37,10 @@ class Ranking:
         best = self._best_frame(starts)
         for round_number in range(ROUNDS):
             frames = self._frames(best, starts[0]) if round_number == 0 else [best]
-            found = [self._best_layers(frame, starts, first=n == 0 == round_number) for n, frame in enumerate(frames)]
+            found = [
+                self._best_layers(frame, starts, first=n == 0 == round_number)
+                for n, frame in enumerate(frames)
+            ]
             varied = self.best([v for f in found for v in (f, *self.vary(f))], VARIANT_STEPS)
             if varied == best:
                 break

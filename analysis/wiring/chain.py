@@ -1,7 +1,7 @@
 """What a server would accept of the drafts for a greedy answer, round by round, without the server.
-
-Counts are those of the engines: the prompt's own pass gives the first token; each round then verifies k drafts
-after the last served token, and its accepted drafts count in full even where the answer ends within the round.
+ Counts are those of the engines: the prompt's own pass gives the first token; each round then verifies k
+drafts after the last served token, and its accepted drafts count in full even where the answer ends within
+the round.
 """
 
 from dataclasses import dataclass
@@ -78,7 +78,9 @@ def _proposed(pair: Pair, reading: Reading, sequence: HiddenStates, drafts: int)
 
     ids = sequence.token_ids
     rows = min(min(len(s) for s in sequence.states.values()), len(ids) - 1)
-    hidden = Fusion(pair.head, reading, {b: s[:rows] for b, s in sequence.states.items()})(reading.boundaries)[None]
+    hidden = Fusion(pair.head, reading, {b: s[:rows] for b, s in sequence.states.items()})(
+        reading.boundaries
+    )[None]
     beside = (torch.arange(rows) + reading.token_shift).clamp(0, len(ids) - 1)
     chain, fresh, proposed = Chain(pair.head, reading), ids[beside], []
     meaning = pair.draft_ids(reading.d2t)

@@ -39,7 +39,9 @@ class Fusion:
             return self._unfused(boundaries)
         weight = self.head.weight("fc.weight", self.reading.weight_bits)
         if weight.shape[1] != len(boundaries) * self._width():
-            raise UsageError(f"the fusion layer reads {weight.shape[1]} numbers, not {len(boundaries)} states")
+            raise UsageError(
+                f"the fusion layer reads {weight.shape[1]} numbers, not {len(boundaries)} states"
+            )
         fused = sum(self._product(slot, b) for slot, b in enumerate(boundaries))
         assert isinstance(fused, torch.Tensor)
         if self.reading.norm_before_fc:
@@ -59,7 +61,9 @@ class Fusion:
         if (slot, boundary) in self._kept:
             return self._kept[slot, boundary]
         width = self._width()
-        columns = self.head.weight("fc.weight", self.reading.weight_bits)[:, slot * width : (slot + 1) * width]
+        columns = self.head.weight("fc.weight", self.reading.weight_bits)[
+            :, slot * width : (slot + 1) * width
+        ]
         product = linear(self._normed(slot, self._state(boundary)), columns)
         if self.keeps:
             self._kept[slot, boundary] = product

@@ -16,7 +16,9 @@ from results.wiring import Reading
 if TYPE_CHECKING:
     from torch import Tensor
 
-KEPT_BYTES = 1 << 29  # a head of fewer bytes in float32 is kept so; a larger one is read from its file each time
+KEPT_BYTES = (
+    1 << 29
+)  # a head of fewer bytes in float32 is kept so; a larger one is read from its file each time
 QUERIES = 256  # rows whose attention is computed at a time
 ROWS = 512  # rows whose perceptron is computed at a time
 NOT_LLAMA = {
@@ -30,13 +32,20 @@ NOT_LLAMA = {
     "qkv_proj": "query, key and value in one tensor",
     "gate_up_proj": "gate and up in one tensor",
 }
-LEGACY = {"midlayer.": "layers.0.", "aux_norm_low": "fc_norm.0", "aux_norm_mid": "fc_norm.1", "aux_norm_high": "fc_norm.2"}
+LEGACY = {
+    "midlayer.": "layers.0.",
+    "aux_norm_low": "fc_norm.0",
+    "aux_norm_mid": "fc_norm.1",
+    "aux_norm_high": "fc_norm.2",
+}
 
 
 class Head:
     """Sizes and weights of a head. Raises UsageError if it is of a kind that cannot be replayed."""
 
-    def __init__(self, config: Mapping[str, Any], tensors: Mapping[str, "Tensor"], device: str = "cpu") -> None:
+    def __init__(
+        self, config: Mapping[str, Any], tensors: Mapping[str, "Tensor"], device: str = "cpu"
+    ) -> None:
         self.config = layer_config(config)
         self.published = config
         self.device = device
@@ -87,7 +96,7 @@ class Head:
         width = self._tensor("fc.weight").shape[1]
         if width % target_hidden:
             raise UsageError(
-                f"the fusion layer reads {width} numbers, no multiple of the target's hidden size {target_hidden}"
+                f"the fusion layer reads {width} numbers, no multiple of the target's {target_hidden}"
             )
         return int(width // target_hidden)
 
@@ -118,7 +127,7 @@ class Chain:
     _values: list[list["Tensor"]] = field(default_factory=list)
 
     def step(self, embedded: "Tensor", hidden: "Tensor") -> tuple["Tensor", "Tensor"]:
-        """Embeddings [B, S, h] and states [B, S, h]: what the head's logits are made of, and the next states."""
+        """Of embeddings and states [B, S, h]: what the logits are made of, and the next states."""
         rotated = self._rotation(hidden)
         for layer in range(self.head.layers):
             given, residual = self._given(layer, embedded, hidden)
@@ -134,7 +143,9 @@ class Chain:
 
         if layer:
             own = f"layers.{layer}.input_layernorm"
-            return self._norm(own if self.head.has(f"{own}.weight") else f"layers.{layer}.hidden_norm", hidden), hidden
+            return self._norm(
+                own if self.head.has(f"{own}.weight") else f"layers.{layer}.hidden_norm", hidden
+            ), hidden
         normed = self._norm("layers.0.hidden_norm", hidden)
         beside = self._norm("layers.0.input_layernorm", embedded).expand_as(normed)
         return torch.cat([beside, normed], dim=-1), normed if self.reading.norm_before_residual else hidden
@@ -200,7 +211,9 @@ def _plain_name(name: str) -> str:
 def _refuse_others(names: Mapping[str, str], config: Mapping[str, Any]) -> None:
     for part, kind in NOT_LLAMA.items():
         if any(part in name for name in names):
-            raise UsageError(f"cannot replay: the head has {kind} ({part}); only heads of the Llama kind are known")
+            raise UsageError(
+                f"cannot replay: the head has {kind} ({part}); only heads of the Llama kind are known"
+            )
     _activation(config)
 
 
@@ -243,7 +256,9 @@ def _attend(query: "Tensor", keys: Sequence["Tensor"], values: Sequence["Tensor"
     return torch.cat(parts, dim=3).flatten(1, 2)
 
 
-def _attend_from(first: int, query: "Tensor", keys: Sequence["Tensor"], values: Sequence["Tensor"]) -> "Tensor":
+def _attend_from(
+    first: int, query: "Tensor", keys: Sequence["Tensor"], values: Sequence["Tensor"]
+) -> "Tensor":
     """Of rows from `first` on: [B, KV heads, group, rows, head dim]."""
     import torch
 

@@ -1,10 +1,9 @@
 """How well a head predicts its target under a Reading, without an engine.
-
-The text is forced: in step j row p holds the token p + 1 + j and predicts the one after it, so that all rows of
-all steps are computed at once. The score is the cross-entropy against the target's own distribution over the
-draft vocabulary, less that distribution's entropy, plus what the vocabulary leaves out (minus the logarithm of the
-share that it covers): nats a token, 0 for a perfect head. For readings with the same draft vocabulary it differs
-from the cross-entropy by a constant.
+ The text is forced: in step j row p holds the token p + 1 + j and predicts the one after it, so that all
+rows of all steps are computed at once. The score is the cross-entropy against the target's own distribution
+over the draft vocabulary, less that distribution's entropy, plus what the vocabulary leaves out (minus the
+logarithm of the share that it covers): nats a token, 0 for a perfect head. For readings with the same draft
+vocabulary it differs from the cross-entropy by a constant.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -112,10 +111,14 @@ def losses(text: Text, readings: Sequence[Reading], steps: int = 1) -> list[Loss
         raise UsageError(f"{text.rows} rows are too few for {steps} draft steps")
     found: list[Loss | None] = [None] * len(readings)
     for places in _alike(readings).values():
-        fusion = Fusion(text.pair.head, readings[places[0]], text.states, keeps=_shares_products(readings, places))
+        fusion = Fusion(
+            text.pair.head, readings[places[0]], text.states, keeps=_shares_products(readings, places)
+        )
         size = max(1, BATCH_ROWS // text.rows)
         for batch in (places[n : n + size] for n in range(0, len(places), size)):
-            for place, loss in zip(batch, _batch(text, fusion, [readings[n] for n in batch], steps), strict=True):
+            for place, loss in zip(
+                batch, _batch(text, fusion, [readings[n] for n in batch], steps), strict=True
+            ):
                 found[place] = loss
     return found
 

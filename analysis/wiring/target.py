@@ -10,7 +10,7 @@ from results.errors import UsageError
 if TYPE_CHECKING:
     from torch import Tensor
 
-# The ends of the names in the checkpoints of Llama, Qwen, DeepSeek, Kimi, gpt-oss and others; Mistral's own; GPT-NeoX.
+# Ends of names in checkpoints: of Llama and most others, Mistral's own, GPT-NeoX, GPT-2.
 EMBEDDING = ("embed_tokens.weight", "tok_embeddings.weight", "embed_in.weight", "wte.weight")
 LM_HEAD = ("lm_head.weight", "output.weight", "embed_out.weight")
 NORM = ("model.norm.weight", "language_model.norm.weight", "norm.weight", "final_layernorm.weight")
@@ -43,7 +43,9 @@ class Target:
             return states[self.layers + 1].float()
         if self.layers in states and self.norm is not None:
             return rms_norm(states[self.layers].float(), self.norm, self.eps)
-        raise UsageError("the dump holds no states after the target's last layer: what it would say is not known")
+        raise UsageError(
+            "the dump holds no states after the target's last layer: what it would say is not known"
+        )
 
     def log_normaliser(self, last: "Tensor") -> "Tensor":
         """Logarithm of the sum of exp(logits) over all V, [rows], of states after the final norm."""
@@ -56,17 +58,21 @@ class Target:
 
 
 def open_target(config: Mapping[str, Any], tensors: Mapping[str, "Tensor"]) -> Target:
-    """Raises UsageError if the folder lacks what is needed, or has it in a form that cannot be computed with."""
+    """Raises UsageError if what is needed is not there, or not in a form to compute with."""
     text = config.get("text_config") or config.get("llm_config") or config
     embedding = _find(tensors, EMBEDDING)
     lm_head = _find(tensors, LM_HEAD)
     if embedding is None:
         raise UsageError("the target's folder holds no embedding under a known name")
     if lm_head is None and not (text.get("tie_word_embeddings") or config.get("tie_word_embeddings")):
-        raise UsageError("the target's folder holds no lm_head, and its config.json ties none to the embedding")
+        raise UsageError(
+            "the target's folder holds no lm_head, and its config.json ties none to the embedding"
+        )
     head = embedding if lm_head is None else lm_head
     if not head.is_floating_point() or head.element_size() < 2:
-        raise UsageError(f"the target's lm_head is stored as {head.dtype}: only plain weights can be replayed")
+        raise UsageError(
+            f"the target's lm_head is stored as {head.dtype}: only plain weights can be replayed"
+        )
     theta, scaling = rope_of(text)
     return Target(
         layers=int(text["num_hidden_layers"]),
@@ -80,7 +86,7 @@ def open_target(config: Mapping[str, Any], tensors: Mapping[str, "Tensor"]) -> T
 
 
 def rope_of(config: Mapping[str, Any]) -> tuple[float | None, Mapping[str, Any] | None]:
-    """Theta and scaling, as configs say it before and since `rope_parameters`; None where they say nothing."""
+    """Theta and scaling, as configs say it before and since `rope_parameters`; None if they do not."""
     parameters = config.get("rope_parameters") or config.get("rope_scaling")
     theta = (parameters or {}).get("rope_theta") or config.get("rope_theta")
     scaling = {k: v for k, v in (parameters or {}).items() if k != "rope_theta"}

@@ -12,7 +12,9 @@ if TYPE_CHECKING:
 CHUNK = 1 << 24
 
 
-def linear(x: "Tensor", weight: "Tensor", bias: "Tensor | None" = None, rows: "Tensor | None" = None) -> "Tensor":
+def linear(
+    x: "Tensor", weight: "Tensor", bias: "Tensor | None" = None, rows: "Tensor | None" = None
+) -> "Tensor":
     """x [.., columns] times the weight [all, columns], or those of its rows: [.., rows]. In x's type."""
     import torch.nn.functional as F
 
@@ -55,4 +57,8 @@ def random_rows(ids: "Tensor", width: int) -> "Tensor":
     rows, generator = {}, torch.Generator()
     for number in ids.unique().tolist():
         rows[number] = torch.randn(width, generator=generator.manual_seed(number)) * width**-0.5
-    return torch.stack([rows[number] for number in ids.flatten().tolist()]).reshape(*ids.shape, width).to(ids.device)
+    return (
+        torch.stack([rows[number] for number in ids.flatten().tolist()])
+        .reshape(*ids.shape, width)
+        .to(ids.device)
+    )

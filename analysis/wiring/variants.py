@@ -1,7 +1,6 @@
 """What a Reading leaves open beside the layers: every other way to read the same weights, one change each.
-
-Left out is what no text can tell apart: a shift of all positions, a map that gives the same ids, weights rounded that
-the server does not round.
+ Left out is what no text can tell apart: a shift of all positions, a map that gives the same ids, weights
+rounded that the server does not round.
 """
 
 from collections.abc import Iterator, Mapping

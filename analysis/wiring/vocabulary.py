@@ -35,7 +35,9 @@ class Pair:
             stored = self.head.tensor("d2t").long()
             ids = stored + torch.arange(len(stored)) if how is D2t.OFFSETS else stored
         if not count or len(ids) != count or int(ids.min()) < 0 or int(ids.max()) >= self.target.vocabulary:
-            raise UsageError(f"read as {how}, d2t does not map {count} draft tokens into the target's vocabulary")
+            raise UsageError(
+                f"read as {how}, d2t does not map {count} draft tokens into the target's vocabulary"
+            )
         return ids
 
     def embed(self, reading: Reading, ids: "Tensor") -> "Tensor":
@@ -45,7 +47,9 @@ class Pair:
         own = reading.embedding is Source.OWN
         table = self.head.tensor("embed_tokens.weight") if own else self.target.embedding
         if table.shape[1] != self.head.hidden:
-            raise UsageError(f"an embedding of {table.shape[1]} numbers does not fit a head of {self.head.hidden}")
+            raise UsageError(
+                f"an embedding of {table.shape[1]} numbers does not fit a head of {self.head.hidden}"
+            )
         return table[ids.to(table.device)].to(self.head.device).float()
 
     def logits(self, reading: Reading, normed: "Tensor") -> "Tensor":
