@@ -88,15 +88,15 @@ class Text:
     def _teach(self, ids: "Tensor") -> Teacher:
         import torch
 
-        size = max(1, LOGITS // len(ids))
-        parts = [self._taught(ids, slice(n, n + size)) for n in range(0, self.rows, size)]
+        size, repeated = max(1, LOGITS // len(ids)), _repeated(ids)
+        parts = [self._taught(ids, repeated, slice(n, n + size)) for n in range(0, self.rows, size)]
         return Teacher(*(torch.cat(column) for column in zip(*parts, strict=True)))
 
-    def _taught(self, ids: "Tensor", rows: slice) -> tuple["Tensor", "Tensor", "Tensor"]:
+    def _taught(self, ids: "Tensor", repeated: "Tensor", rows: slice) -> tuple["Tensor", "Tensor", "Tensor"]:
         logits = linear(self.last[rows], self.pair.target.lm_head, rows=ids)
-        logits.masked_fill_(_repeated(ids).to(logits.device), float("-inf"))
+        logits.masked_fill_(repeated.to(logits.device), float("-inf"))
         covered = logits.logsumexp(-1)
-        top = logits.topk(min(LIKELIEST, int((~_repeated(ids)).sum())), dim=-1)
+        top = logits.topk(min(LIKELIEST, int((~repeated).sum())), dim=-1)
         logs = top.values.log_softmax(-1)
         shares = logs.exp()
         return top.indices, shares, (shares * logs).sum(-1) + self.normaliser[rows] - covered

@@ -125,10 +125,10 @@ def _sources(reading: Reading, pair: Pair) -> Iterator[dict[str, Any]]:
 
 def _ropes(reading: Reading, pair: Pair) -> Iterator[dict[str, Any]]:
     told = rope_of(pair.head.config), (pair.target.rope_theta, pair.target.rope_scaling)
-    for theta in dict.fromkeys([*THETAS, *(theta for theta, _ in told if theta)]):
+    for theta in dict.fromkeys([*THETAS, *(told_theta for told_theta, _ in told if told_theta)]):
         yield {"rope_theta": theta}
-    for theta, scaling in told:
-        yield {"rope_theta": theta or DEFAULT_THETA, "rope_scaling": scaling}
+    for told_theta, scaling in told:
+        yield {"rope_theta": told_theta or DEFAULT_THETA, "rope_scaling": scaling}
     if reading.rope_scaling is not None and kind_of(reading.rope_scaling) != "default":
         yield {"rope_scaling": None}
 

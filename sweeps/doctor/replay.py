@@ -67,6 +67,22 @@ def predicted(dump: Dump, pair: Pair, reading: Reading, drafts: int) -> Predicti
     )
 
 
+def beside_counted(dump: Dump, pair: Pair, reading: Reading, drafts: int) -> tuple[Prediction, Prediction]:
+    """What is predicted if the server reads so, and what it counted, of the sequences that have its counts.
+
+    Left out of both is an answer's last round where the text's end cuts it short.
+    """
+    found, counted = Prediction(drafts, ()), Prediction(drafts, ())
+    for sequence in dump:
+        if sequence.accepted:
+            one = predict(pair, reading, sequence, drafts)
+            rounds = len(one.counts) - one.cut_short
+            known = sequence.accepted if not one.cut_short else sequence.accepted[:rounds]
+            found += Prediction(drafts, one.counts[:rounds])
+            counted += Prediction(drafts, tuple(known))
+    return found, counted
+
+
 def ranked_part(dump: Dump, pair: Pair) -> list[Text]:
     """The beginnings of sequences, as many as make up the rows to rank on. Raises UsageError without any."""
     texts: list[Text] = []

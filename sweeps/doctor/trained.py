@@ -115,9 +115,7 @@ def _findings(trained: Trained, layers: int, served: Reading | None) -> Iterator
     if served is None:
         return
     if trained.clears(served) and trained.agreement < WEAK_AGREEMENT:
-        seen = (
-            f"right in {100 * trained.agreement:.1f} % of first drafts at the best reading, the server's own"
-        )
+        seen = f"right in {100 * trained.agreement:.1f} % of first drafts at the best reading, the server's"
         yield Finding(Cause.TRAINING, Severity.INFO, seen, RULE)
     worse = trained.candidate(served)
     for cause in trained.differences(served):
@@ -127,7 +125,7 @@ def _findings(trained: Trained, layers: int, served: Reading | None) -> Iterator
 def _difference(trained: Trained, served: Reading, worse: Candidate | None, layers: int) -> str:
     best = reading_words(trained.best, layers, beside=served)
     if worse is None:
-        return f"trained with {best}; as it is served the head cannot be run at all"
+        return f"trained with {best}; as it is served it cannot be replayed on this dump"
     return (
         f"trained with {best}: {trained.loss:.3f} nats a token; as served, {reading_words(served, layers)}: "
         f"{worse.loss:.3f} (z {_shown(worse.against_best.z)}, {worse.against_best.sequences} sequences)"
