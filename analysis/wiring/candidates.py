@@ -1,7 +1,7 @@
 """The search among Readings: layers and all else, each tried within what is best of the other.
-
-Everything is tried around how the server reads first, since the fault may not be the layers at all, and the layers are
-then sought within each of the best readings of the rest, so that a wrong rotation does not make wrong layers look right.
+ Everything is tried around how the server reads first, since the fault may not be the layers at all, and
+the layers are then sought within each of the best readings of the rest, so that a wrong rotation does not
+make wrong layers look right.
 """
 
 import math

@@ -1,7 +1,7 @@
 """What a server would accept of the drafts for a greedy answer, round by round, without the server.
-
-Counts are those of the engines: the prompt's own pass gives the first token; each round then verifies k drafts
-after the last served token, and its accepted drafts count in full even where the answer ends within the round.
+ Counts are those of the engines: the prompt's own pass gives the first token; each round then verifies k
+drafts after the last served token, and its accepted drafts count in full even where the answer ends within
+the round.
 """
 
 from dataclasses import dataclass

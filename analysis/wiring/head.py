@@ -96,7 +96,7 @@ class Head:
         width = self._tensor("fc.weight").shape[1]
         if width % target_hidden:
             raise UsageError(
-                f"the fusion layer reads {width} numbers, no multiple of the target's hidden size {target_hidden}"
+                f"the fusion layer reads {width} numbers, no multiple of the target's {target_hidden}"
             )
         return int(width // target_hidden)
 
@@ -127,7 +127,7 @@ class Chain:
     _values: list[list["Tensor"]] = field(default_factory=list)
 
     def step(self, embedded: "Tensor", hidden: "Tensor") -> tuple["Tensor", "Tensor"]:
-        """Embeddings [B, S, h] and states [B, S, h]: what the head's logits are made of, and the next states."""
+        """Of embeddings and states [B, S, h]: what the logits are made of, and the next states."""
         rotated = self._rotation(hidden)
         for layer in range(self.head.layers):
             given, residual = self._given(layer, embedded, hidden)

@@ -1,12 +1,12 @@
 """Is one Reading better than another? Compared on the same text, clustered by sequence.
+ Tokens of one sequence are no independent witnesses: by token z comes out several times too large. The unit
+is the sequence, its weight the rows it has. Few sequences estimate their own scatter badly: z is the normal
+quantile of Student's t, so that it means the same for 8 sequences as for 80.
 
-Tokens of one sequence are no independent witnesses: by token z comes out several times too large. The unit is the
-sequence, its weight the rows it has. Few sequences estimate their own scatter badly: z is the normal quantile of
-Student's t, so that it means the same for 8 sequences as for 80.
-
-A Reading is named if it beats *every* other that was tried by z >= 3. Many are tried, but that needs no further
-correction: to name a wrong one, it must beat the right one among the others. What no text tells apart (equal losses on
-each sequence) is one reading here; and two of which neither can be more than a little better are as good as one.
+A Reading is named if it beats *every* other that was tried by z >= 3. Many are tried, but that needs no
+further correction: to name a wrong one, it must beat the right one among the others. What no text tells
+apart (equal losses on each sequence) is one reading here; and two of which neither can be more than a
+little better are as good as one.
 """
 
 import math
@@ -59,7 +59,7 @@ class Comparison:
         return not (self.same or self.decided or self.stake <= HARMLESS_NATS)
 
     def more_sequences(self) -> int | None:
-        """Further ones of the same kind after which it is decided, or no longer matters; None if too few tell."""
+        """Further ones of the same kind after which it is decided, or matters no more; None if unknown."""
         if not self.matters:
             return 0
         if not math.isfinite(self.half_width):

@@ -1,4 +1,4 @@
-"""Readings compared on all sequences, one sequence in memory at a time; those that lag clearly are given up on the way."""
+"""Readings compared on all sequences, one in memory at a time; those that lag clearly are given up."""
 
 from collections.abc import Iterable, Sequence
 

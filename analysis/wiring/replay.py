@@ -1,10 +1,9 @@
 """How well a head predicts its target under a Reading, without an engine.
-
-The text is forced: in step j row p holds the token p + 1 + j and predicts the one after it, so that all rows of
-all steps are computed at once. The score is the cross-entropy against the target's own distribution over the
-draft vocabulary, less that distribution's entropy, plus what the vocabulary leaves out (minus the logarithm of the
-share that it covers): nats a token, 0 for a perfect head. For readings with the same draft vocabulary it differs
-from the cross-entropy by a constant.
+ The text is forced: in step j row p holds the token p + 1 + j and predicts the one after it, so that all
+rows of all steps are computed at once. The score is the cross-entropy against the target's own distribution
+over the draft vocabulary, less that distribution's entropy, plus what the vocabulary leaves out (minus the
+logarithm of the share that it covers): nats a token, 0 for a perfect head. For readings with the same draft
+vocabulary it differs from the cross-entropy by a constant.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -89,15 +88,15 @@ class Text:
     def _teach(self, ids: "Tensor") -> Teacher:
         import torch
 
-        size = max(1, LOGITS // len(ids))
-        parts = [self._taught(ids, slice(n, n + size)) for n in range(0, self.rows, size)]
+        size, repeated = max(1, LOGITS // len(ids)), _repeated(ids)
+        parts = [self._taught(ids, repeated, slice(n, n + size)) for n in range(0, self.rows, size)]
         return Teacher(*(torch.cat(column) for column in zip(*parts, strict=True)))
 
-    def _taught(self, ids: "Tensor", rows: slice) -> tuple["Tensor", "Tensor", "Tensor"]:
+    def _taught(self, ids: "Tensor", repeated: "Tensor", rows: slice) -> tuple["Tensor", "Tensor", "Tensor"]:
         logits = linear(self.last[rows], self.pair.target.lm_head, rows=ids)
-        logits.masked_fill_(_repeated(ids).to(logits.device), float("-inf"))
+        logits.masked_fill_(repeated.to(logits.device), float("-inf"))
         covered = logits.logsumexp(-1)
-        top = logits.topk(min(LIKELIEST, int((~_repeated(ids)).sum())), dim=-1)
+        top = logits.topk(min(LIKELIEST, int((~repeated).sum())), dim=-1)
         logs = top.values.log_softmax(-1)
         shares = logs.exp()
         return top.indices, shares, (shares * logs).sum(-1) + self.normaliser[rows] - covered

@@ -10,7 +10,7 @@ from results.errors import UsageError
 if TYPE_CHECKING:
     from torch import Tensor
 
-# The ends of the names in the checkpoints of Llama, Qwen, DeepSeek, Kimi, gpt-oss and others; Mistral's own; GPT-NeoX.
+# Ends of names in checkpoints: of Llama and most others, Mistral's own, GPT-NeoX, GPT-2.
 EMBEDDING = ("embed_tokens.weight", "tok_embeddings.weight", "embed_in.weight", "wte.weight")
 LM_HEAD = ("lm_head.weight", "output.weight", "embed_out.weight")
 NORM = ("model.norm.weight", "language_model.norm.weight", "norm.weight", "final_layernorm.weight")
@@ -58,7 +58,7 @@ class Target:
 
 
 def open_target(config: Mapping[str, Any], tensors: Mapping[str, "Tensor"]) -> Target:
-    """Raises UsageError if the folder lacks what is needed, or has it in a form that cannot be computed with."""
+    """Raises UsageError if what is needed is not there, or not in a form to compute with."""
     text = config.get("text_config") or config.get("llm_config") or config
     embedding = find(tensors, EMBEDDING)
     lm_head = find(tensors, LM_HEAD)
@@ -86,7 +86,7 @@ def open_target(config: Mapping[str, Any], tensors: Mapping[str, "Tensor"]) -> T
 
 
 def rope_of(config: Mapping[str, Any]) -> tuple[float | None, Mapping[str, Any] | None]:
-    """Theta and scaling, as configs say it before and since `rope_parameters`; None where they say nothing."""
+    """Theta and scaling, as configs say it before and since `rope_parameters`; None if they do not."""
     parameters = config.get("rope_parameters") or config.get("rope_scaling")
     theta = (parameters or {}).get("rope_theta") or config.get("rope_theta")
     scaling = {k: v for k, v in (parameters or {}).items() if k != "rope_theta"}

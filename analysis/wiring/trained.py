@@ -56,7 +56,7 @@ class Trained:
         return self.named and served in (self.best, *self.same, *self.harmless)
 
     def differences(self, served: Reading) -> tuple[Cause, ...]:
-        """In what a server's Reading differs from the best, and from all that may be right instead of it alike.
+        """In what a server's Reading differs from the best and from all that may be right instead.
 
         Empty as well if the server's own is among those, or there are too few sequences.
         """

@@ -1,7 +1,6 @@
 """What a Reading leaves open beside the layers: every other way to read the same weights, one change each.
-
-Left out is what no text can tell apart: a shift of all positions, a map that gives the same ids, weights rounded that
-the server does not round.
+ Left out is what no text can tell apart: a shift of all positions, a map that gives the same ids, weights
+rounded that the server does not round.
 """
 
 from collections.abc import Iterator, Mapping
@@ -126,10 +125,10 @@ def _sources(reading: Reading, pair: Pair) -> Iterator[dict[str, Any]]:
 
 def _ropes(reading: Reading, pair: Pair) -> Iterator[dict[str, Any]]:
     told = rope_of(pair.head.config), (pair.target.rope_theta, pair.target.rope_scaling)
-    for theta in dict.fromkeys([*THETAS, *(theta for theta, _ in told if theta)]):
+    for theta in dict.fromkeys([*THETAS, *(told_theta for told_theta, _ in told if told_theta)]):
         yield {"rope_theta": theta}
-    for theta, scaling in told:
-        yield {"rope_theta": theta or DEFAULT_THETA, "rope_scaling": scaling}
+    for told_theta, scaling in told:
+        yield {"rope_theta": told_theta or DEFAULT_THETA, "rope_scaling": scaling}
     if reading.rope_scaling is not None and kind_of(reading.rope_scaling) != "default":
         yield {"rope_scaling": None}
 

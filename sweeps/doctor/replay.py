@@ -1,7 +1,7 @@
-"""Replays a head on a dump, Reading by Reading: on a part of it to rank them, on all of it to compare the best.
-
-In memory are one sequence of the dump at a time, or the part on which readings are ranked. Beside the weights, which
-are mapped from their files, a sequence of 2,000 rows in 12 boundaries of a hidden size of 7168 takes less than 2 GB.
+"""Replays a head on a dump: readings are ranked on a part of it, the best compared on all of it.
+ In memory are one sequence of the dump at a time, or the part on which readings are ranked. Beside the
+weights, which are mapped from their files, a sequence of 2,000 rows in 12 boundaries of a hidden size of
+7168 takes less than 2 GB.
 """
 
 import math
@@ -42,7 +42,7 @@ def open_pair(target: Checkpoint, head: Checkpoint, device: str | None = None) -
 
 
 def examine(dump: Dump, pair: Pair, starts: Sequence[Reading]) -> Trained:
-    """The first start is how the server reads, if that is known. Raises UsageError if none can be replayed."""
+    """The first start is how the server reads, if known. Raises UsageError if none can be replayed."""
     ranked = ranked_part(dump, pair)
     captured = sorted(ranked[0].states)
     ranking = Ranking(lambda r, steps: _means(ranked, r, steps), lambda r: variants(r, pair), captured)
@@ -65,6 +65,22 @@ def predicted(dump: Dump, pair: Pair, reading: Reading, drafts: int) -> Predicti
     return reduce(
         add, (predict(pair, reading, sequence, drafts) for sequence in dump), Prediction(drafts, ())
     )
+
+
+def beside_counted(dump: Dump, pair: Pair, reading: Reading, drafts: int) -> tuple[Prediction, Prediction]:
+    """What is predicted if the server reads so, and what it counted, of the sequences that have its counts.
+
+    Left out of both is an answer's last round where the text's end cuts it short.
+    """
+    found, counted = Prediction(drafts, ()), Prediction(drafts, ())
+    for sequence in dump:
+        if sequence.accepted:
+            one = predict(pair, reading, sequence, drafts)
+            rounds = len(one.counts) - one.cut_short
+            known = sequence.accepted if not one.cut_short else sequence.accepted[:rounds]
+            found += Prediction(drafts, one.counts[:rounds])
+            counted += Prediction(drafts, tuple(known))
+    return found, counted
 
 
 def ranked_part(dump: Dump, pair: Pair) -> list[Text]:

@@ -1,4 +1,4 @@
-"""Which wiring was the drafter trained with? Answered by replaying the head on a dump; and what it could reach."""
+"""Which wiring was the drafter trained with? Told by a replay of the head on a dump."""
 
 import math
 from collections.abc import Iterator, Sequence
@@ -21,7 +21,7 @@ RUN = 4  # tokens
 LOOPING_SHARE = 0.5  # of runs of tokens that are distinct
 RANDOM_SHARE = 0.75  # of the surprise at a token that could be any
 RULE = (
-    f"a head predicts best as it was trained to read: a reading is named if it beats every other that was tried "
+    f"a head predicts best as it was trained to read: a reading is named if it beats every other tried "
     f"by z >= {NAMED_Z:g}, cross-entropy against the target's distribution, clustered by sequence"
 )
 
@@ -52,7 +52,7 @@ def section(
 
 
 def reading_words(reading: Reading, layers: int, beside: Reading | None = None) -> str:
-    """Its boundaries, and in what else it differs from another (by default: from EAGLE-3 as it is published)."""
+    """Its boundaries, and in what else it differs from another (from EAGLE-3 as published)."""
     usual = beside or Reading(reading.boundaries)
     names = [f.name for f in fields(Reading) if f.name != "boundaries"]
     differing = [n for n in names if getattr(reading, n) != getattr(usual, n)]
@@ -90,7 +90,7 @@ def _follows(trained: Trained, layers: int, served: Reading | None) -> Iterator[
     if trained.agreement < NO_AGREEMENT:
         yield "in no reading do these weights predict the target: they are not those of a head trained for it"
     elif trained.named:
-        yield f"the head was trained with {best} (z {_shown(trained.z)} against the nearest other that matters)"
+        yield f"the head was trained with {best} (z {_shown(trained.z)} against the nearest other)"
     elif trained.sequences < LEAST_SEQUENCES:
         yield f"{trained.sequences} sequences name nothing: {LEAST_SEQUENCES} are the least"
     else:
@@ -115,7 +115,7 @@ def _findings(trained: Trained, layers: int, served: Reading | None) -> Iterator
     if served is None:
         return
     if trained.clears(served) and trained.agreement < WEAK_AGREEMENT:
-        seen = f"right in {100 * trained.agreement:.1f} % of first drafts under the best reading, which is the server's"
+        seen = f"right in {100 * trained.agreement:.1f} % of first drafts at the best reading, the server's"
         yield Finding(Cause.TRAINING, Severity.INFO, seen, RULE)
     worse = trained.candidate(served)
     for cause in trained.differences(served):
@@ -125,7 +125,7 @@ def _findings(trained: Trained, layers: int, served: Reading | None) -> Iterator
 def _difference(trained: Trained, served: Reading, worse: Candidate | None, layers: int) -> str:
     best = reading_words(trained.best, layers, beside=served)
     if worse is None:
-        return f"trained with {best}; as it is served the head cannot be run at all"
+        return f"trained with {best}; as it is served it cannot be replayed on this dump"
     return (
         f"trained with {best}: {trained.loss:.3f} nats a token; as served, {reading_words(served, layers)}: "
         f"{worse.loss:.3f} (z {_shown(worse.against_best.z)}, {worse.against_best.sequences} sequences)"
@@ -145,7 +145,7 @@ def _doubts(dump: Dump, pair: Pair) -> Iterator[str]:
         yield f"caution: the answers of {looping} of {len(dump)} sequences loop, which hides faults of wiring"
     surprises = [text.surprise() for text in islice(ranked_part(dump, pair), LEAST_SEQUENCES)]
     if sum(surprises) / len(surprises) > RANDOM_SHARE * math.log(pair.target.vocabulary):
-        yield "caution: the text is random to the target, and readings are told apart badly on it: use ordinary text"
+        yield "caution: the text is random to the target, which tells readings apart badly: use ordinary text"
 
 
 def _distinct_runs(ids: Sequence[int]) -> float:

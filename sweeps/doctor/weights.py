@@ -15,7 +15,7 @@ INDEX = "model.safetensors.index.json"
 
 
 class Weights(Mapping[str, "Tensor"]):
-    """The safetensors files of a folder as one mapping. Raises UsageError if there are none, or damaged ones."""
+    """The safetensors files of a folder as one mapping. Raises UsageError if there are none, or damaged."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder

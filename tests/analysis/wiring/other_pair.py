@@ -1,9 +1,8 @@
 """A pair of other sizes, in another layout, trained on nothing: its right reading is right by construction.
-
-The target's boundaries are random walks. What it says next is made of b1 and b3 at the position before, and the head's
-fusion layer holds exactly that; its layer adds little. Everything the committed pair is not: two states, a head narrower
-than its target, an embedding and an lm_head of its own, no reduced vocabulary, names and config as speculators have them,
-biases and norms of queries and keys, bfloat16.
+ The target's boundaries are random walks. What it says next is made of b1 and b3 at the position before,
+and the head's fusion layer holds exactly that; its layer adds little. Everything the committed pair is not:
+two states, a head narrower than its target, an embedding and an lm_head of its own, no reduced vocabulary,
+names and config as speculators have them, biases and norms of queries and keys, bfloat16.
 """
 
 import torch

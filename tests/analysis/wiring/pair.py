@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -47,17 +46,17 @@ def prompts(count: int, workload_class: str = "code") -> list[list[int]]:
 
 def ordinary_text(count: int) -> list[HiddenStates]:
     """Slices of held-out code, nothing generated."""
-    return [_states(torch.tensor(ids), len(ids)) for ids in prompts(count)]
+    return [states_of(torch.tensor(ids), len(ids)) for ids in prompts(count)]
 
 
 def answered(count: int, tokens: int) -> list[HiddenStates]:
     """Prompts and greedy answers."""
     with torch.no_grad():
         target = weights("target")
-        return [_states(generate(target, torch.tensor([p]), tokens)[0], len(p)) for p in prompts(count)]
+        return [states_of(generate(target, torch.tensor([p]), tokens)[0], len(p)) for p in prompts(count)]
 
 
-def _states(ids: Tensor, prompt_tokens: int, boundaries: Sequence[int] = range(LAYERS + 1)) -> HiddenStates:
+def states_of(ids: Tensor, prompt_tokens: int, boundaries: Sequence[int] = range(LAYERS + 1)) -> HiddenStates:
     target = weights("target")
     with torch.no_grad():
         states = target_states(target, ids[None])

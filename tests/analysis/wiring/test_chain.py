@@ -1,4 +1,4 @@
-"""What a server would accept, predicted: the counts of SGLang and vLLM on the committed pair, to the last one."""
+"""What a server would accept, predicted: on the committed pair the very counts of SGLang and vLLM."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -37,7 +37,11 @@ def summed(answers: Sequence[HiddenStates], reading: Reading, drafts: int) -> Pr
     ],
 )
 def test_counts_are_those_that_engines_were_seen_to_give(
-    answers: list[HiddenStates], boundaries: tuple[int, ...], drafts: int, rounds: int, accepted: tuple[int, ...]
+    answers: list[HiddenStates],
+    boundaries: tuple[int, ...],
+    drafts: int,
+    rounds: int,
+    accepted: tuple[int, ...],
 ) -> None:
     found = summed(answers, replace(pair.RIGHT, boundaries=boundaries), drafts)
     assert (len(found.counts), found.by_position) == (rounds, accepted)
@@ -45,9 +49,7 @@ def test_counts_are_those_that_engines_were_seen_to_give(
     assert found.cut_short == 0
 
 
-@pytest.mark.parametrize(
-    "changed", [{"d2t": D2t.ABSENT}, {"lm_head": Source.RANDOM}, {"d2t": D2t.IDS}]
-)
+@pytest.mark.parametrize("changed", [{"d2t": D2t.ABSENT}, {"lm_head": Source.RANDOM}, {"d2t": D2t.IDS}])
 def test_a_wrong_map_or_a_random_head_is_accepted_nothing(
     answers: list[HiddenStates], changed: dict[str, Any]
 ) -> None:
@@ -57,22 +59,31 @@ def test_a_wrong_map_or_a_random_head_is_accepted_nothing(
 
 @pytest.mark.parametrize(
     "changed",
-    [{"adds_residual": False}, {"token_shift": 0}, {"hidden_lag": 1}, {"embedding": Source.RANDOM}, {"rope_theta": 1e2}],
+    [
+        {"adds_residual": False},
+        {"token_shift": 0},
+        {"hidden_lag": 1},
+        {"embedding": Source.RANDOM},
+        {"rope_theta": 1e2},
+    ],
 )
 def test_other_faults_cost_acceptance(answers: list[HiddenStates], changed: dict[str, Any]) -> None:
     right, wrong = (
-        summed(answers[:8], reading, 3).accept_length for reading in (pair.RIGHT, replace(pair.RIGHT, **changed))
+        summed(answers[:8], reading, 3).accept_length
+        for reading in (pair.RIGHT, replace(pair.RIGHT, **changed))
     )
     assert right is not None and wrong is not None and wrong < right - 0.2
 
 
 def test_where_the_text_ends_a_round_is_counted_as_far_as_it_is_known(answers: list[HiddenStates]) -> None:
-    """All rounds but the last are those that the longer text gives; the last is told to be cut short, or whole."""
+    """All rounds but the last are those that the longer text gives; the last is cut short, or whole."""
     cut = 0
     for answer in answers:
         known = answer.prompt_tokens + TOKENS
         states = {b: s[: known - 1] for b, s in answer.states.items()}
-        short = predict(pair.pair(), pair.RIGHT, HiddenStates(answer.token_ids[:known], answer.prompt_tokens, states), 3)
+        short = predict(
+            pair.pair(), pair.RIGHT, HiddenStates(answer.token_ids[:known], answer.prompt_tokens, states), 3
+        )
         whole = predict(pair.pair(), pair.RIGHT, answer, 3, TOKENS)
         assert short.counts[:-1] == whole.counts[:-1]
         assert short.counts[-1] <= whole.counts[-1]

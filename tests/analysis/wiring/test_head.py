@@ -1,12 +1,10 @@
-"""The head is run as its reading says; on the committed pair it is the pair's own code to the last bit that counts."""
+"""The head is run as its reading says, and as the committed pair's own code runs it."""
 
 from dataclasses import replace
 from typing import Any
 
 import pytest
 import torch
-
-
 
 from analysis.wiring import head as head_module
 from analysis.wiring.fusion import Fusion
@@ -25,7 +23,10 @@ def states(seed: int, boundaries: int = 4, hidden: int = 128) -> dict[int, torch
 
 def chain_of(head: Head, reading: Any, steps: int = 3) -> list[torch.Tensor]:
     """The states of each step, with the same embeddings every time."""
-    chain, hidden = Chain(head, reading), torch.randn(1, ROWS, head.hidden, generator=torch.Generator().manual_seed(5))
+    chain, hidden = (
+        Chain(head, reading),
+        torch.randn(1, ROWS, head.hidden, generator=torch.Generator().manual_seed(5)),
+    )
     embedded = torch.randn(1, ROWS, head.hidden, generator=torch.Generator().manual_seed(6))
     out = []
     for _ in range(steps):
@@ -81,7 +82,9 @@ def test_what_a_reading_says_shows_from_its_step_on(changed: dict[str, Any], fro
 
 
 def test_sixteen_bits_are_nearly_all() -> None:
-    right, rounded = (chain_of(pair.pair().head, r)[0] for r in (pair.RIGHT, replace(pair.RIGHT, weight_bits=16)))
+    right, rounded = (
+        chain_of(pair.pair().head, r)[0] for r in (pair.RIGHT, replace(pair.RIGHT, weight_bits=16))
+    )
     assert 0 < (right - rounded).abs().max() < 1e-2
 
 
@@ -98,7 +101,9 @@ def test_a_second_layer_reads_the_first_ones_states_alone() -> None:
 
 def test_names_of_other_layouts_are_the_same_head() -> None:
     renamed = {f"model.{n}".replace("midlayer.", "layers.0."): t for n, t in pair.weights("head").items()}
-    assert torch.equal(chain_of(pair.pair(renamed).head, pair.RIGHT)[2], chain_of(pair.pair().head, pair.RIGHT)[2])
+    assert torch.equal(
+        chain_of(pair.pair(renamed).head, pair.RIGHT)[2], chain_of(pair.pair().head, pair.RIGHT)[2]
+    )
 
 
 def test_sizes_come_from_the_weights() -> None:
@@ -112,7 +117,9 @@ def test_biases_and_norms_of_queries_count() -> None:
     for left_out in ("layers.0.self_attn.q_proj.bias", "layers.0.self_attn.q_norm.weight"):
         tensors = {n: made.tensor(n) for n in made._names if n != left_out}
         without = Head(made.published, tensors)
-        assert not torch.allclose(chain_of(without, other_pair.RIGHT)[0], chain_of(made, other_pair.RIGHT)[0], atol=1e-7)
+        assert not torch.allclose(
+            chain_of(without, other_pair.RIGHT)[0], chain_of(made, other_pair.RIGHT)[0], atol=1e-7
+        )
 
 
 @pytest.mark.parametrize("norms", [{}, {"norm_before_fc": True}, {"fc_norm": True}])
@@ -175,7 +182,7 @@ def test_a_head_that_reads_one_hidden_size_is_no_eagle_3_head() -> None:
 
 
 def test_a_missing_tensor_and_an_unknown_activation_are_refused() -> None:
-    with pytest.raises(UsageError, match="no tensor layers.0.self_attn.q_proj.weight"):
+    with pytest.raises(UsageError, match=r"no tensor layers\.0\.self_attn\.q_proj\.weight"):
         pair.pair({"fc.weight": torch.ones(2, 2)})
     with pytest.raises(UsageError, match="'relu2'"):
         pair.pair(hidden_act="relu2")

@@ -37,7 +37,10 @@ def test_a_long_sequence_weighs_by_its_rows() -> None:
 
 
 def test_many_rows_of_one_sequence_are_no_many_witnesses() -> None:
-    few, many = compare(of(1, 1, 1), of(1.1, 1.2, 1.15)), compare(of(1, 1, 1, rows=10**6), of(1.1, 1.2, 1.15, rows=10**6))
+    few, many = (
+        compare(of(1, 1, 1), of(1.1, 1.2, 1.15)),
+        compare(of(1, 1, 1, rows=10**6), of(1.1, 1.2, 1.15, rows=10**6)),
+    )
     assert few.z == pytest.approx(many.z)
 
 
@@ -78,8 +81,12 @@ def comparison(excess: float, half_width: float, sequences: int = 24) -> Compari
 
 
 def test_further_sequences_are_as_many_as_take_z_to_three() -> None:
-    assert comparison(excess=0.1, half_width=0.15).more_sequences() == math.ceil(24 * (0.15 / 0.105) ** 2) - 24
-    assert comparison(excess=1.0, half_width=1.5).more_sequences() == pytest.approx(24 * 1.25, abs=1)  # z 2: N (3/2)^2
+    assert (
+        comparison(excess=0.1, half_width=0.15).more_sequences() == math.ceil(24 * (0.15 / 0.105) ** 2) - 24
+    )
+    assert comparison(excess=1.0, half_width=1.5).more_sequences() == pytest.approx(
+        24 * 1.25, abs=1
+    )  # z 2: N (3/2)^2
 
 
 def test_two_that_are_equal_need_as_many_as_make_it_harmless() -> None:
@@ -98,14 +105,17 @@ NOISES: dict[str, Noise] = {
 def test_a_wrong_reading_as_good_as_the_right_one_is_hardly_ever_named(
     noise: str, others: int, sequences: int
 ) -> None:
-    """One that is better by luck must beat the right one by z >= 3: at most 1 in 370, and fewer with more others."""
+    """One that is better by luck must beat the right one by z >= 3: at most 1 in 370."""
     rng, worlds = np.random.default_rng(1), 1500
     wrong = sum(_named(NOISES[noise](rng, (others + 1, sequences))) not in (None, 0) for _ in range(worlds))
     assert wrong / worlds <= 0.0027 + 3 * math.sqrt(0.0027 / worlds)
 
 
 def test_the_right_reading_is_named_when_it_is_better_by_enough() -> None:
-    rng, gap = np.random.default_rng(1), np.array([[0.0], [5.5 / math.sqrt(12)]])  # 5.5 errors of their difference
+    rng, gap = (
+        np.random.default_rng(1),
+        np.array([[0.0], [5.5 / math.sqrt(12)]]),
+    )  # 5.5 errors of their difference
     named = [_named(rng.standard_normal((2, 24)) + gap) for _ in range(300)]
     assert named.count(0) > 270 and named.count(1) == 0
 

@@ -49,7 +49,9 @@ def test_loss_is_what_it_says(sequence: HiddenStates, steps: int) -> None:
 
 def test_many_at_once_are_each_alone(sequence: HiddenStates, monkeypatch: pytest.MonkeyPatch) -> None:
     """In their order, whatever they are grouped by; also in batches and parts smaller than one sequence."""
-    readings = [replace(pair.RIGHT, boundaries=b) for b in [(2, 4, 5), (3, 5, 6), (0, 2, 4), (5, 4, 2), (2, 5, 4)]]
+    readings = [
+        replace(pair.RIGHT, boundaries=b) for b in [(2, 4, 5), (3, 5, 6), (0, 2, 4), (5, 4, 2), (2, 5, 4)]
+    ]
     readings[2:2] = [replace(pair.RIGHT, d2t=D2t.ABSENT), replace(pair.RIGHT, norm_output=True)]
     alone = [losses(Text(pair.pair(), sequence), [r], 2)[0] for r in readings]
     for batch_rows, logits in ((2048, 1 << 25), (1, 640 * 7)):
@@ -64,7 +66,9 @@ def test_many_at_once_are_each_alone(sequence: HiddenStates, monkeypatch: pytest
 
 def test_a_text_cut_to_its_beginning_scores_as_the_beginning_does(sequence: HiddenStates) -> None:
     short = HiddenStates(sequence.token_ids[:31], 1, {b: s[:30] for b, s in sequence.states.items()})
-    (cut,), (beginning,) = (losses(text, [pair.RIGHT]) for text in (Text(pair.pair(), sequence, 30), Text(pair.pair(), short)))
+    (cut,), (beginning,) = (
+        losses(text, [pair.RIGHT]) for text in (Text(pair.pair(), sequence, 30), Text(pair.pair(), short))
+    )
     assert cut is not None and beginning is not None
     assert cut.nats == pytest.approx(beginning.nats, rel=1e-4)
 
@@ -114,7 +118,7 @@ def test_a_map_that_gives_one_id_many_times_gains_nothing_by_it(sequence: Hidden
 def test_random_text_surprises_the_target_more_than_ordinary_text(sequence: HiddenStates) -> None:
     generator = torch.Generator().manual_seed(4)
     ids = torch.randint(2, 1024, (60,), generator=generator)
-    random = Text(pair.pair(), pair._states(ids, 1)).surprise()
+    random = Text(pair.pair(), pair.states_of(ids, 1)).surprise()
     assert Text(pair.pair(), sequence).surprise() < 0.6 * random
 
 
@@ -127,4 +131,3 @@ def test_the_other_pair_is_best_as_it_was_built() -> None:
     assert len(scores) == len(tried) and scores[0] < 0.1 and min(scores[1:]) > 0.3
     assert all(a != b for a, b in pairwise(scores))
     assert losses(Text(made, other_pair.text(1)[0]), [replace(right, embedding=Source.TARGET)]) == [None]
-

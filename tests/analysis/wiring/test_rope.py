@@ -6,8 +6,6 @@ from typing import Any
 import pytest
 import torch
 
-
-
 from analysis.wiring.rope import rotation
 from results.errors import UsageError
 from results.wiring import Reading
@@ -61,7 +59,9 @@ def test_dynamic_scaling_has_one_base_for_all_lengths_as_engines_have_it() -> No
     assert sine[0, 1].item() == pytest.approx(math.sin(base ** (-2 / 16)))
 
 
-@pytest.mark.parametrize("scaling", [None, {"rope_type": "default"}, {"type": "mrope", "mrope_section": [2, 3, 3]}])
+@pytest.mark.parametrize(
+    "scaling", [None, {"rope_type": "default"}, {"type": "mrope", "mrope_section": [2, 3, 3]}]
+)
 def test_plain(scaling: dict[str, Any] | None) -> None:
     _, sine = rotation(reading(rope_scaling=scaling), torch.tensor([3]), 4)
     assert sine[0].tolist() == pytest.approx([math.sin(3), math.sin(3 / math.sqrt(5e5))] * 2)
@@ -72,7 +72,9 @@ def test_positions_end_where_they_are_not_defined() -> None:
     assert cosine[4].equal(cosine[7]) and not cosine[3].equal(cosine[4])
 
 
-@pytest.mark.parametrize("scaling", [{"rope_type": "longrope", "factor": 2.0}, {"rope_type": "llama3", "factor": 2.0}])
+@pytest.mark.parametrize(
+    "scaling", [{"rope_type": "longrope", "factor": 2.0}, {"rope_type": "llama3", "factor": 2.0}]
+)
 def test_unknown_or_incomplete_scaling_is_refused(scaling: dict[str, Any]) -> None:
     with pytest.raises(UsageError, match="cannot replay"):
         rotation(reading(rope_scaling=scaling), torch.arange(2), 16)
