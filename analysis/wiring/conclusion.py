@@ -22,9 +22,7 @@ from results.wiring import (
 )
 
 # What a replay of short greedy prompts cannot see, so that the folders and flags alone speak of it.
-UNSEEN = frozenset(
-    {Cause.CONTEXT, Cause.PARALLELISM, Cause.QUANTISATION, Cause.DEFINITION, Cause.LOOPING, Cause.VOCABULARY}
-)
+UNSEEN = frozenset({Cause.CONTEXT, Cause.PARALLELISM, Cause.QUANTISATION, Cause.VOCABULARY})
 ALIKE = 0.02  # of accept length: rounding in bf16 turns a few drafts over
 
 
@@ -39,8 +37,9 @@ class Evidence:
     ended: str = ""  # how the instrumented server ended, if it did
     served: ServedWiring | None = None
     trained: Trained | None = None
-    counted: SpecCounters | None = None  # by the server, of the captured requests
-    as_served: Prediction | None = None  # replayed as the server reads, on the same requests
+    counters: SpecCounters | None = None  # of the server, for the captured requests
+    counted: Prediction | None = None  # round by round, by the server; and the same rounds
+    as_served: Prediction | None = None  # replayed as the server reads
     as_trained: Prediction | None = None
     explaining: Sequence[tuple[Reading, Prediction]] = ()  # other Readings that give what the server counted
     fix_for: Callable[[Sequence[int]], Fix | None] = field(default=lambda _: None)
@@ -55,18 +54,19 @@ class Evidence:
     @property
     def replay_fits(self) -> bool | None:
         """Whether the replay as served gives what the server counted; None if one of them is missing."""
-        if self.counted is None or self.as_served is None or not self.as_served.counts:
+        if self.counted is None or self.as_served is None:
             return None
-        if self.as_served.by_position == tuple(self.counted.accepted_per_position):
-            return True
-        length = accept_length(self.counted)
-        own = self.as_served.accept_length
-        return length is not None and own is not None and abs(own - length) <= ALIKE * length
+        counted, replayed = self.counted.accept_length, self.as_served.accept_length
+        if counted is None or replayed is None:
+            return None
+        return self.counted.counts == self.as_served.counts or abs(counted - replayed) <= ALIKE * counted
 
-
-def accept_length(counted: SpecCounters | None) -> float | None:
-    """Tokens a round, the target's own included; None without rounds."""
-    return 1 + counted.accepted_tokens / counted.drafts if counted is not None and counted.drafts else None
+    @property
+    def accept_length(self) -> float | None:
+        """Tokens a round as served, the target's own included; None if nothing was counted."""
+        if self.counters is not None and self.counters.drafts:
+            return 1 + self.counters.accepted_tokens / self.counters.drafts
+        return self.counted.accept_length if self.counted is not None else None
 
 
 def conclude(evidence: Evidence) -> Conclusion:
@@ -78,7 +78,7 @@ def conclude(evidence: Evidence) -> Conclusion:
         or _by_folders(evidence)
         or _nothing(evidence)
     )
-    return replace(told, accept_length=accept_length(evidence.counted))
+    return replace(told, accept_length=evidence.accept_length)
 
 
 def _grave(evidence: Evidence, severity: Severity) -> list[Finding]:
@@ -151,7 +151,7 @@ def _other_reading(evidence: Evidence, reading: Reading) -> Conclusion:
 
 
 def _cleared(evidence: Evidence, trained: Trained) -> Conclusion:
-    length = accept_length(evidence.counted)
+    length = evidence.accept_length
     can = f"; {length:.2f} tokens a round is what this head gives on this text" if length else ""
     weak = any(f.cause is Cause.TRAINING for f in evidence.findings)
     more = ". More training, or text like that of the training, would raise it" if weak else ""
@@ -238,11 +238,12 @@ def _replayed(evidence: Evidence) -> Iterator[str]:
 
 
 def _counts(evidence: Evidence) -> Iterator[str]:
-    if evidence.counted is None:
+    if evidence.counted is None or not evidence.counted.counts:
         return
-    own = "/".join(map(str, evidence.counted.accepted_per_position))
-    own = own or str(evidence.counted.accepted_tokens)
-    yield f"the server accepted {own} drafts by position in {evidence.counted.drafts} rounds"
-    if evidence.as_served is not None and evidence.as_served.counts:
-        replayed = "/".join(map(str, evidence.as_served.by_position))
-        yield f"a replay as served gives {replayed} in {len(evidence.as_served.counts)} rounds"
+    yield f"the server accepted, by position, {_by_position(evidence.counted)}"
+    if evidence.as_served is not None:
+        yield f"a replay as served accepts {_by_position(evidence.as_served)}"
+
+
+def _by_position(rounds: Prediction) -> str:
+    return f"{'/'.join(map(str, rounds.by_position))} drafts in {len(rounds.counts)} rounds"

@@ -15,7 +15,7 @@ from analysis.wiring.nearest import ROUNDING, Nearest, median_error, nearest, sp
 from analysis.wiring.pieces import USUAL_RANKS, find_layout
 from analysis.wiring.sample import REACH, Phase, Sample, take
 from results.hidden_states import HiddenStates
-from results.wiring import Cause, boundary_name, boundary_names
+from results.wiring import Cause, Reading, boundary_name, boundary_names
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -299,3 +299,20 @@ def _fc_error(sample: Sample, weight: "Tensor | None") -> float | None:
     ):
         return None
     return median_error(aux @ weight.float().T, fused)
+
+
+def reading_seen(wiring: ServedWiring, otherwise: Reading) -> Reading | None:
+    """The reading that the server was seen to use; what a dump does not show is as `otherwise`.
+
+    None if the boundaries are not known, or the states are such that no Reading says it.
+    """
+    causes = {fault.cause for fault in wiring.faults}
+    if not wiring.decided or wiring.boundaries is None or Cause.TENSOR_PARALLEL in causes:
+        return None
+    return replace(
+        otherwise,
+        boundaries=wiring.boundaries,
+        uses_fc=otherwise.uses_fc and Cause.ALGORITHM not in causes,
+        hidden_lag=wiring.hidden_lag,
+        token_shift=otherwise.token_shift if wiring.token_shift is None else wiring.token_shift,
+    )

@@ -27,7 +27,7 @@ from sweeps.doctor import static as folders
 from sweeps.doctor import trained as replayed
 from sweeps.doctor.capture import SEQUENCES, Captured, capture, usual_prompts
 from sweeps.doctor.patient import Patient
-from sweeps.doctor.replay import open_pair, predicted
+from sweeps.doctor.replay import beside_counted, open_pair
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -207,7 +207,7 @@ def _evidence_without_replay(patient: Patient, chart: _Chart) -> Evidence:
         ended=chart.ended,
         served=chart.served,
         trained=chart.trained,
-        counted=chart.counted,
+        counters=chart.counted,
         fix_for=lambda wanted: wiring_of(drafting.engine).fix_for(drafting, wanted),
     )
 
@@ -219,25 +219,31 @@ def _findings(chart: _Chart) -> Sequence[Finding]:
 def _evidence(patient: Patient, chart: _Chart) -> Evidence:
     """With what a replay predicts, where there is one and the answers were greedy."""
     evidence = _evidence_without_replay(patient, chart)
-    drafting, dump, reading = patient.drafting, chart.dump, evidence.reading
-    if chart.trained is None or dump is None or drafting is None or dump.header.temperature != 0:
+    dump, reading = chart.dump, evidence.reading
+    pair = _pair(patient)
+    if chart.trained is None or dump is None or pair is None or reading is None:
         return evidence
     drafts = dump.header.drafts_per_round
-    if not drafts:
+    if not drafts or dump.header.temperature != 0:
         return evidence
-    pair = open_pair(drafting.target, drafting.head)
-
-    def replay(reading: Reading) -> Prediction | None:
-        try:
-            return predicted(dump, pair, reading, drafts)
-        except UsageError:  # weights that cannot be read so
-            return None
-
-    as_served = replay(reading) if reading is not None else None
-    evidence = replace(evidence, as_served=as_served, as_trained=replay(chart.trained.best))
-    if evidence.replay_fits is not False or reading is None or evidence.counted is None:
+    found = _beside(dump, pair, reading, drafts)
+    best = _beside(dump, pair, chart.trained.best, drafts)
+    evidence = replace(
+        evidence,
+        counted=(found or best or (None, None))[1],
+        as_served=found[0] if found else None,
+        as_trained=best[0] if best else None,
+    )
+    if evidence.replay_fits is not False or not chart.trained.clears(reading):
         return evidence
-    others = [(other, replay(other)) for other in variants(reading, pair)]
-    counted = evidence.counted.accepted_per_position
-    fitting = [(o, p) for o, p in others if p is not None and p.by_position == tuple(counted)]
+    others = {repr(o): (o, _beside(dump, pair, o, drafts)) for o in variants(reading, pair)}
+    fitting = [(o, both[0]) for o, both in others.values() if both and both[0].counts == both[1].counts]
     return replace(evidence, explaining=tuple(fitting))
+
+
+def _beside(dump: AnyDump, pair: Pair, reading: Reading, drafts: int) -> tuple[Prediction, Prediction] | None:
+    """What is predicted for this reading, and what was counted; None if the weights cannot be read so."""
+    try:
+        return beside_counted(dump, pair, reading, drafts)
+    except UsageError:
+        return None

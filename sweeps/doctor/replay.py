@@ -5,6 +5,7 @@ weights, which are mapped from their files, a sequence of 2,000 rows in 12 bound
 """
 
 import math
+import os
 from collections.abc import Iterator, Sequence
 from functools import reduce
 from operator import add
@@ -20,7 +21,7 @@ from analysis.wiring.variants import variants
 from analysis.wiring.vocabulary import Pair
 from results.checkpoint import Checkpoint
 from results.errors import UsageError
-from results.hidden_states import Dump
+from results.hidden_states import AnyDump
 from results.wiring import Reading
 from sweeps.doctor.weights import Weights
 
@@ -35,13 +36,15 @@ def open_pair(target: Checkpoint, head: Checkpoint, device: str | None = None) -
     """On a GPU if there is one. Raises UsageError if the pair cannot be replayed."""
     import torch
 
+    # Many small products: with a thread on every core they wait for each other wherever something else runs.
+    torch.set_num_threads(max(1, len(os.sched_getaffinity(0)) // 2))
     device = device or ("cuda" if torch.cuda.is_available() else "cpu")
     return Pair(
         Head(head.config, Weights(head.folder), device), open_target(target.config, Weights(target.folder))
     )
 
 
-def examine(dump: Dump, pair: Pair, starts: Sequence[Reading]) -> Trained:
+def examine(dump: AnyDump, pair: Pair, starts: Sequence[Reading]) -> Trained:
     """The first start is how the server reads, if known. Raises UsageError if none can be replayed."""
     ranked = ranked_part(dump, pair)
     captured = sorted(ranked[0].states)
@@ -60,14 +63,14 @@ def examine(dump: Dump, pair: Pair, starts: Sequence[Reading]) -> Trained:
     return judge(raced, starts)
 
 
-def predicted(dump: Dump, pair: Pair, reading: Reading, drafts: int) -> Prediction:
+def predicted(dump: AnyDump, pair: Pair, reading: Reading, drafts: int) -> Prediction:
     """Drafts accepted in each round of the dump's answers, which must be greedy, if the server reads so."""
     return reduce(
         add, (predict(pair, reading, sequence, drafts) for sequence in dump), Prediction(drafts, ())
     )
 
 
-def beside_counted(dump: Dump, pair: Pair, reading: Reading, drafts: int) -> tuple[Prediction, Prediction]:
+def beside_counted(dump: AnyDump, pair: Pair, reading: Reading, drafts: int) -> tuple[Prediction, Prediction]:
     """What is predicted if the server reads so, and what it counted, of the sequences that have its counts.
 
     Left out of both is an answer's last round where the text's end cuts it short.
@@ -83,7 +86,7 @@ def beside_counted(dump: Dump, pair: Pair, reading: Reading, drafts: int) -> tup
     return found, counted
 
 
-def ranked_part(dump: Dump, pair: Pair) -> list[Text]:
+def ranked_part(dump: AnyDump, pair: Pair) -> list[Text]:
     """The beginnings of sequences, as many as make up the rows to rank on. Raises UsageError without any."""
     texts: list[Text] = []
     for sequence in dump:
@@ -114,7 +117,9 @@ def _mean(found: Sequence[Loss | None]) -> float:
     return sum(loss.nats for loss in known) / sum(loss.rows for loss in known) if known else math.inf
 
 
-def _race(dump: Dump, pair: Pair, readings: Sequence[Reading], kept: Sequence[Reading], steps: int) -> Raced:
+def _race(
+    dump: AnyDump, pair: Pair, readings: Sequence[Reading], kept: Sequence[Reading], steps: int
+) -> Raced:
     """The first of the readings is never given up either."""
     raced = race(readings, [*kept, readings[0]], _texts(dump, pair, steps), steps)
     if not raced:
@@ -122,7 +127,7 @@ def _race(dump: Dump, pair: Pair, readings: Sequence[Reading], kept: Sequence[Re
     return raced
 
 
-def _texts(dump: Dump, pair: Pair, steps: int) -> Iterator[Text]:
+def _texts(dump: AnyDump, pair: Pair, steps: int) -> Iterator[Text]:
     for sequence in dump:
         text = Text(pair, sequence)
         if text.rows > steps:

@@ -1,14 +1,13 @@
 """Step 5: which wiring does the server use? Told from a dump, by number; and whether the dump is sound."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from analysis.wiring.match import LAGS, Fault, ServedWiring, served_wiring
 from analysis.wiring.nearest import Nearest, spans
 from analysis.wiring.pieces import USUAL_RANKS
 from analysis.wiring.sanity import Flawed, Readout, find_flaws
-from results.hidden_states import Dump, DumpHeader
+from results.hidden_states import AnyDump, DumpHeader
 from results.wiring import (
     Cause,
     Finding,
@@ -37,7 +36,7 @@ _FATAL = (Cause.ALGORITHM, Cause.FC_WIDTH)
 
 
 def section(
-    dump: Dump,
+    dump: AnyDump,
     slots: int | None = None,
     expected: Reading | None = None,
     fc_weight: "Tensor | None" = None,
@@ -56,23 +55,6 @@ def section(
     if wiring.missing:
         return Section(Step.SERVED, seen=tuple(f.seen for f in flaws), skipped=wiring.missing), None
     return described(wiring, flaws, header, expected, looked_at_answers=greedy is not None), wiring
-
-
-def reading(wiring: ServedWiring, otherwise: Reading) -> Reading | None:
-    """The reading that the server was seen to use; what a dump does not show is as `otherwise`.
-
-    None if the boundaries are not known, or the states are such that no Reading says it.
-    """
-    causes = {fault.cause for fault in wiring.faults}
-    if not wiring.decided or wiring.boundaries is None or Cause.TENSOR_PARALLEL in causes:
-        return None
-    return replace(
-        otherwise,
-        boundaries=wiring.boundaries,
-        uses_fc=otherwise.uses_fc and Cause.ALGORITHM not in causes,
-        hidden_lag=wiring.hidden_lag,
-        token_shift=otherwise.token_shift if wiring.token_shift is None else wiring.token_shift,
-    )
 
 
 def described(

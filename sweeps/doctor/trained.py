@@ -10,7 +10,7 @@ from analysis.wiring.variants import published_reading
 from analysis.wiring.vocabulary import Pair
 from results.checkpoint import Checkpoint
 from results.errors import UsageError
-from results.hidden_states import Dump
+from results.hidden_states import AnyDump
 from results.wiring import Cause, Finding, Hypothesis, Reading, Section, Severity, Step, boundary_names
 from sweeps.doctor.replay import distinct, examine, open_pair, ranked_part
 
@@ -27,7 +27,7 @@ RULE = (
 
 
 def section(
-    dump: Dump,
+    dump: AnyDump,
     target: Checkpoint,
     head: Checkpoint,
     served: Reading | None = None,
@@ -68,7 +68,7 @@ def _field_words(reading: Reading, name: str) -> str:
     return f"{words} {value:g}" if isinstance(value, float) else f"{words} {value}"
 
 
-def _checked(trained: Trained, dump: Dump) -> str:
+def _checked(trained: Trained, dump: AnyDump) -> str:
     return (
         f"{len(trained.candidates)} readings of the head compared on {trained.sequences} sequences, "
         f"{trained.rows} predictions, after a search on a part of them ({dump.folder.name})"
@@ -136,7 +136,7 @@ def _shown(z: float) -> str:
     return f"{z:.1f}" if math.isfinite(z) else "beyond doubt"
 
 
-def _doubts(dump: Dump, pair: Pair) -> Iterator[str]:
+def _doubts(dump: AnyDump, pair: Pair) -> Iterator[str]:
     """Text on which a replay misleads: in one that loops or is random wrong readings do well."""
     from itertools import islice
 

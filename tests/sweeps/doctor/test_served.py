@@ -5,11 +5,11 @@ from pathlib import Path
 import pytest
 import torch
 
-from analysis.wiring.match import ServedWiring, served_wiring
+from analysis.wiring.match import ServedWiring, reading_seen, served_wiring
 from analysis.wiring.sanity import Readout
 from results.hidden_states import Dump, DumpHeader, HiddenStates
 from results.wiring import Cause, Reading, Section, Severity, Step
-from sweeps.doctor.served import reading, section
+from sweeps.doctor.served import section
 from tests.analysis.wiring.dumps import (
     Give,
     beside,
@@ -70,7 +70,7 @@ def test_one_state_is_the_wrong_algorithm_and_nothing_else(tmp_path: Path) -> No
     assert (finding.cause, finding.severity) == (Cause.ALGORITHM, Severity.FATAL)
     assert "given is N" in finding.seen
     assert wiring is not None
-    assert reading(wiring, EXPECTED) == replace(EXPECTED, boundaries=(9,), uses_fc=False)
+    assert reading_seen(wiring, EXPECTED) == replace(EXPECTED, boundaries=(9,), uses_fc=False)
 
 
 def test_parts_of_ranks_are_a_finding_that_no_reading_tells(tmp_path: Path) -> None:
@@ -82,7 +82,7 @@ def test_parts_of_ranks_are_a_finding_that_no_reading_tells(tmp_path: Path) -> N
     assert (finding.cause, finding.severity) == (Cause.TENSOR_PARALLEL, Severity.LIKELY)
     assert found.follows == ("The server gives its drafter b2, b4, b5, but not as they are.",)
     assert wiring is not None
-    assert reading(wiring, EXPECTED) is None
+    assert reading_seen(wiring, EXPECTED) is None
 
 
 def test_shifts_are_in_the_reading(tmp_path: Path) -> None:
@@ -90,7 +90,7 @@ def test_shifts_are_in_the_reading(tmp_path: Path) -> None:
     found, wiring = written(tmp_path, dump(the_pair(), late, token_shift=2))
     assert {finding.cause for finding in found.findings} == {Cause.TOKEN_SHIFT}
     assert wiring is not None
-    assert reading(wiring, EXPECTED) == replace(EXPECTED, hidden_lag=1, token_shift=2)
+    assert reading_seen(wiring, EXPECTED) == replace(EXPECTED, hidden_lag=1, token_shift=2)
 
 
 def test_the_fusion_layers_output_is_compared_with_the_folders_weights(tmp_path: Path) -> None:
@@ -114,7 +114,7 @@ def test_undecided_says_what_is_nearest(tmp_path: Path) -> None:
         "Which wiring the server uses is undecided: slot 2 is none of the captured"
     )
     assert found.seen[1].startswith("slot 2 is nearest b5: error 0.3")
-    assert reading(wiring, EXPECTED) is None
+    assert reading_seen(wiring, EXPECTED) is None
 
 
 def test_a_dump_that_is_not_sound_is_not_believed(tmp_path: Path) -> None:
