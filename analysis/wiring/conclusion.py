@@ -41,7 +41,7 @@ class Evidence:
     counted: Prediction | None = None  # round by round, by the server; and the same rounds
     as_served: Prediction | None = None  # replayed as the server reads
     as_trained: Prediction | None = None
-    explaining: Sequence[tuple[Reading, Prediction]] = ()  # other Readings that give what the server counted
+    explaining: Sequence[Reading] = ()  # others that give what the server counted, if that one does not
     fix_for: Callable[[Sequence[int]], Fix | None] = field(default=lambda _: None)
 
     @property
@@ -54,12 +54,9 @@ class Evidence:
     @property
     def replay_fits(self) -> bool | None:
         """Whether the replay as served gives what the server counted; None if one of them is missing."""
-        if self.counted is None or self.as_served is None:
+        if self.counted is None or self.as_served is None or not self.counted.counts:
             return None
-        counted, replayed = self.counted.accept_length, self.as_served.accept_length
-        if counted is None or replayed is None:
-            return None
-        return self.counted.counts == self.as_served.counts or abs(counted - replayed) <= ALIKE * counted
+        return fits(self.as_served, self.counted)
 
     @property
     def accept_length(self) -> float | None:
@@ -67,6 +64,14 @@ class Evidence:
         if self.counters is not None and self.counters.drafts:
             return 1 + self.counters.accepted_tokens / self.counters.drafts
         return self.counted.accept_length if self.counted is not None else None
+
+
+def fits(replayed: Prediction, counted: Prediction) -> bool:
+    """Whether the rounds are the same, up to what rounding turns over."""
+    if replayed.counts == counted.counts:
+        return True
+    mean, other = counted.accept_length, replayed.accept_length
+    return mean is not None and other is not None and abs(mean - other) <= ALIKE * mean
 
 
 def conclude(evidence: Evidence) -> Conclusion:
@@ -102,18 +107,36 @@ def _by_replay(evidence: Evidence) -> Conclusion | None:
     trained, reading = evidence.trained, evidence.reading
     if trained is None or reading is None:
         return None
-    differing = trained.differences(reading)
-    if differing:
+    if evidence.replay_fits is False:
+        return _read_otherwise(evidence, trained)
+    if differing := trained.differences(reading):
         return _named(evidence, differing, [*_replayed(evidence), *_counts(evidence)])
     if not trained.clears(reading):
         return _undecided_replay(evidence, trained, reading)
-    if evidence.replay_fits is False:
-        return _other_reading(evidence, reading)
     grave = _grave(evidence, Severity.FATAL) + _grave(evidence, Severity.LIKELY)
     unseen = [f for f in grave if f.cause in UNSEEN]
     if unseen:
         return _named(evidence, (unseen[0].cause,), [unseen[0].seen, *_counts(evidence)])
     return _cleared(evidence, trained)
+
+
+def _read_otherwise(evidence: Evidence, trained: Trained) -> Conclusion:
+    """The server reads the head in another way than its sources say: in which, if its counts tell?"""
+    found = [causes(reading, trained.best) for reading in evidence.explaining]
+    certain = tuple(c for c in found[0] if all(c in others for others in found)) if found else ()
+    if len(certain) == 1:
+        seen = f"the server's counts are those of a head that is read so: {certain[0].value}"
+        return _named(evidence, certain, [seen, *_counts(evidence)])
+    left = tuple(dict.fromkeys(c for one in found for c in one))
+    said = (
+        " or ".join(cause.value for cause in left) or "the fault is within the drafter as the server runs it"
+    )
+    return Conclusion(
+        Outcome.UNDECIDED,
+        f"Undecided: the server accepts otherwise than a replay of its drafter as it should run: {said}.",
+        left,
+        (*_replayed(evidence), *_counts(evidence)),
+    )
 
 
 def _undecided_replay(evidence: Evidence, trained: Trained, reading: Reading) -> Conclusion:
@@ -130,23 +153,6 @@ def _undecided_replay(evidence: Evidence, trained: Trained, reading: Reading) ->
         tuple(possible),
         (*_replayed(evidence), *_counts(evidence)),
         more_sequences=more,
-    )
-
-
-def _other_reading(evidence: Evidence, reading: Reading) -> Conclusion:
-    """Wired as trained, and yet the server counts otherwise than a replay: what else explains its counts?"""
-    found = [causes(other, reading) for other, _ in evidence.explaining]
-    named = tuple(dict.fromkeys(cause for one in found for cause in one))
-    if len(named) == 1:
-        seen = f"the server's counts are those of a head that is read otherwise: {named[0].value}"
-        return _named(evidence, named, [seen, *_counts(evidence)])
-    left = " or ".join(cause.value for cause in named)
-    return Conclusion(
-        Outcome.UNDECIDED,
-        "Undecided: the drafter is given what it was trained with, and the server still counts otherwise than"
-        f" the replay{f': {left}' if left else '; the fault is within the drafter as the server runs it'}.",
-        named,
-        tuple(_counts(evidence)),
     )
 
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from analysis.wiring.chain import Prediction
-from analysis.wiring.conclusion import Evidence, conclude
+from analysis.wiring.conclusion import Evidence, conclude, fits
 from analysis.wiring.expectation import Expectation
 from analysis.wiring.match import ServedWiring
 from analysis.wiring.observed import Observed
@@ -234,11 +234,10 @@ def _evidence(patient: Patient, chart: _Chart) -> Evidence:
         as_served=found[0] if found else None,
         as_trained=best[0] if best else None,
     )
-    if evidence.replay_fits is not False or not chart.trained.clears(reading):
+    if evidence.replay_fits is not False:
         return evidence
     others = {repr(o): (o, _beside(dump, pair, o, drafts)) for o in variants(reading, pair)}
-    fitting = [(o, both[0]) for o, both in others.values() if both and both[0].counts == both[1].counts]
-    return replace(evidence, explaining=tuple(fitting))
+    return replace(evidence, explaining=tuple(o for o, both in others.values() if both and fits(*both)))
 
 
 def _beside(dump: AnyDump, pair: Pair, reading: Reading, drafts: int) -> tuple[Prediction, Prediction] | None:
