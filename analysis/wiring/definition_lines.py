@@ -66,10 +66,10 @@ def shape_lines(observed: Observed) -> Iterator[str]:
 def _table_lines(shape: DraftShape) -> Iterator[str]:
     rows = table(shape)
     columns = {
-        f"conditional accuracy{'' if shape.depth == shape.draft_tokens else ', of a branch'}": "accuracy",
-        "accept length, bonus token counted": "length",
-        "accept rate, accepted / proposed": "rate",
-        "SGLang's rate before its #13212": "old_rate",
+        f"conditional accuracy{'' if shape.depth == shape.draft_tokens else ', branch'}": "accuracy",
+        "accept length, with bonus": "length",
+        "accepted / proposed": "rate",
+        "SGLang before its #13212": "old_rate",
     }
     width = max(map(len, columns))
     for name, field in columns.items():

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import zip_longest
 from typing import TYPE_CHECKING
 
 from analysis.wiring.chain import Prediction
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 NEEDS_SERVER = "it needs a sweep file that starts the server, or --dump FOLDER with what was captured before"
+ALL_KEPT = 18  # boundaries: 62 of a hidden size of 7168 are 0.9 MB a token
 NEEDS_DRAFTER = "no drafter with a folder of its own is named"
 
 
@@ -44,7 +46,6 @@ class Asked:
     dump: AnyDump | None = None  # in place of a capture
     expected: Expectation | None = None
     sequences: int = SEQUENCES
-    boundaries: Collection[int] | None = None  # of the target, to capture; None = all
 
 
 @dataclass
@@ -103,7 +104,8 @@ def _capture(
     told(f"starting {patient.plan.engine.version()} with a probe inside, for {len(prompts)} prompts")
     try:
         into = folder.path / "doctor" / "dump"
-        chart.captured = capture(setup, patient.point, prompts, into, boundaries=asked.boundaries)
+        boundaries = _kept(patient, chart)
+        chart.captured = capture(setup, patient.point, prompts, into, boundaries=boundaries)
     except UsageError as error:
         return Section(Step.CAPTURE, skipped=str(error))
     except MeasurementInvalid as error:
@@ -116,6 +118,17 @@ def _capture(
         seen=(*_dump_lines(chart.dump), *chart.captured.notes),
         follows=("the server has been ended; a server of yours goes on as it was",),
     )
+
+
+def _kept(patient: Patient, chart: _Chart) -> Collection[int] | None:
+    """Boundaries to capture; None = all. Of a deep target those that may be meant, and their neighbours."""
+    layers = patient.drafting.target.whole("num_hidden_layers") if patient.drafting is not None else None
+    if layers is None or layers + 2 <= ALL_KEPT or chart.static is None:
+        return None
+    readings = [h.reading for h in chart.static.trained]
+    readings += [chart.static.served] if chart.static.served is not None else []
+    meant = {b + near for reading in readings for b in reading.boundaries for near in (-1, 0, 1)}
+    return sorted({b for b in meant if 0 <= b <= layers} | {0, layers, layers + 1}) if meant else None
 
 
 def _dump_lines(dump: AnyDump) -> Iterator[str]:
@@ -137,12 +150,29 @@ def _dump_lines(dump: AnyDump) -> Iterator[str]:
 def _observed(patient: Patient, asked: Asked, chart: _Chart) -> Observed:
     plan, captured = patient.plan, chart.captured
     return Observed(
-        replies=[Reply(text) for text in captured.texts] if captured is not None else (),
+        replies=_replies(captured.texts if captured is not None else (), chart.dump),
         counters=chart.counted,
         shape=plan.engine.draft_shape(plan.engine.canonical(patient.point)) if plan is not None else None,
-        temperature=0.0 if captured is not None else None,
+        temperature=chart.dump.header.temperature if chart.dump is not None else None,
         expected=asked.expected,
     )
+
+
+def _replies(texts: Sequence[str], dump: AnyDump | None) -> Sequence[Reply]:
+    """Each with what was accepted of its own drafts, where the dump tells."""
+    drafts = dump.header.drafts_per_round if dump is not None else 0
+    found = []
+    for text, sequence in zip_longest(texts, dump if dump is not None else ()):
+        rounds = Prediction(drafts, tuple(sequence.accepted)) if sequence is not None and drafts else None
+        counts = _counters(rounds) if rounds is not None and rounds.counts else None
+        prompt_tokens = sequence.prompt_tokens if sequence is not None else None
+        found.append(Reply(text or "", counts, prompt_tokens, rounds.counts if rounds is not None else ()))
+    return found
+
+
+def _counters(rounds: Prediction) -> SpecCounters:
+    count = len(rounds.counts)
+    return SpecCounters(count, count * rounds.drafts, sum(rounds.counts), rounds.by_position)
 
 
 def _served(patient: Patient, chart: _Chart) -> Section:
