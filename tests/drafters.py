@@ -41,7 +41,7 @@ def write_model(folder: Path, config: Mapping[str, object], tensors: Mapping[str
 
 
 def trained(rows: int, width: int, seed: int) -> Array:
-    """A table as training leaves it: a direction that all rows share, few of many directions, unequal lengths."""
+    """A table as training leaves it: a direction that all rows share, few of many, unequal lengths."""
     random = np.random.default_rng(seed)
     few = random.normal(size=(rows, 8)) @ random.normal(size=(8, width))
     table = (few + 0.5 * random.normal(size=(rows, width)) + 2 * random.normal(size=width)) / 50

@@ -66,8 +66,8 @@ def _untrained(
         sure = theirs is not None and not theirs.looks_random and not theirs.is_zero
         contrast = f"; the target's {theirs.alike:.2f}" if theirs is not None else ""
         seen = (
-            f"sampled rows of {name} look like random numbers: two rows are alike by {mine.alike:.2f}{contrast}"
-            f", 1 by chance{'' if sure else ' (the target gives no contrast, so this is not sure)'}"
+            f"sampled rows of {name} look like random numbers: two rows are alike by {mine.alike:.2f}, "
+            f"1 by chance{contrast}{'' if sure else ' (the target gives no contrast: not sure)'}"
         )
         severity = Severity.FATAL if sure else Severity.LIKELY
         yield Finding(cause, severity, seen, f"{NOT_RANDOM} (SGLang issue #27908, TorchSpec issue #38)", fix)

@@ -20,7 +20,7 @@ class Drafting:
     head: Checkpoint
     engine: str  # as `Engine.name`
     version: str  # "" = not known
-    method: str  # the speculative method by the engine's name; "" or "none" = none is set
+    method: str  # the speculative method in effect, by the engine's name; "" or "none" = none is set
     settings: Mapping[str, KnobValue] = field(default_factory=dict)  # by flag name without dashes
     variables: Mapping[str, str] = field(default_factory=dict)
 

@@ -51,8 +51,8 @@ SHIFTED_DEFAULT = ("MiniMaxM3SparseForConditionalGeneration",)
 # These capture the last boundary; all others stop before it (layers/logits_processor.py).
 CAPTURE_LAST = {
     "GptOssForCausalLM": (0, 5, 17),
-    "MiniMaxM3SparseForCausalLM": (0, 5, 16),
-    "MiniMaxM3SparseForConditionalGeneration": (0, 5, 17),
+    "MiniMaxM3SparseForCausalLM": (0, 5, 23),
+    "MiniMaxM3SparseForConditionalGeneration": (0, 5, 23),
 }
 LATEST = (9999,)  # of a version that is not known
 

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from launchers.engines.checkpoint import read_checkpoint
 from launchers.engines.wiring import Drafting
 from results.errors import UsageError
+from results.records import KnobValue
 from results.wiring import Cause, Finding, Severity, Source
 from sweeps.doctor.static import examine
 from tests.drafters import (
@@ -383,6 +384,59 @@ def test_a_healthy_drafter_is_left_alone(name: str, tmp_path: Path) -> None:
     assert not grave(findings(pair, tmp_path))
 
 
+REMARKS: dict[str, tuple[Spoil, Cause, str]] = {
+    "two servers": (spoil(settings={"disaggregation-mode": "decode"}), Cause.PARALLELISM, "two servers"),
+    "stages": (spoil(settings={"pp-size": 2}), Cause.PARALLELISM, "pipeline"),
+    "stages of vLLM": (
+        both(on_vllm, spoil(settings={"pipeline-parallel-size": 2})),
+        Cause.PARALLELISM,
+        "pipeline",
+    ),
+    "data parallel": (spoil(settings={"enable-dp-attention": True}), Cause.PARALLELISM, "data-parallel"),
+    "cache": (spoil(settings={"kv-cache-dtype": "fp8_e5m2"}), Cause.PARALLELISM, "FP8"),
+    "sequences": (
+        both(on_vllm, spoil(settings={"compilation-config.pass_config.enable_sp": True})),
+        Cause.PARALLELISM,
+        "sequence",
+    ),
+    "a chain's drafts": (
+        spoil(
+            settings={
+                "speculative-num-steps": 4,
+                "speculative-eagle-topk": 1,
+                "speculative-num-draft-tokens": 24,
+            }
+        ),
+        Cause.DEFINITION,
+        "a chain of 4 steps has 5",
+    ),
+    "order": (
+        spoil(config={"eagle_config": {"eagle_aux_hidden_state_layer_ids": [8, 5, 1]}}),
+        Cause.ORDER,
+        "another order than b2, b6, b9",
+    ),
+    "a version of later": (spoil(version="0.7.0"), Cause.LAYERS, "0.7.0 was not read"),
+    "a vLLM of before": (lambda pair: pair.on_vllm("0.20.0"), Cause.LAYERS, "0.20.0 was not read"),
+    "special tokens": (spoil(config={"bos_token_id": 7}), Cause.VOCABULARY, "bos_token_id is 7"),
+    "no base": (spoil(config={"rope_theta": None}), Cause.ROPE, "10000, the default"),
+    "a name": (
+        spoil(config={"speculators_config": {"verifier": {"name_or_path": "org/Other-8B"}}}),
+        Cause.VERIFIER,
+        "trained for org/Other-8B",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", REMARKS)
+def test_a_remark_is_no_alarm(name: str, tmp_path: Path) -> None:
+    change, cause, words = REMARKS[name]
+    pair = Pair()
+    change(pair)
+    found = findings(pair, tmp_path)
+    assert not grave(found)
+    assert any(f.cause is cause and words in f.seen for f in found)
+
+
 @pytest.mark.parametrize(
     ("engine", "version", "method"),
     [("sglang", "0.5.23", "EAGLE3"), ("sglang", "0.5.8", "EAGLE3"), ("vllm", "0.32.0+cpu", "eagle3")],
@@ -433,12 +487,12 @@ def test_a_draft_model_that_llamacpp_never_uses(tmp_path: Path) -> None:
     for name in ("target.gguf", "draft.gguf"):
         (tmp_path / name).write_bytes(b"GGUF")
     target, draft = (read_checkpoint(tmp_path / name) for name in ("target.gguf", "draft.gguf"))
-    settings = {"model-draft": "draft.gguf", "spec-draft-n-max": 8}
-    found = examine(Drafting(target, draft, "llamacpp", "b11549", "", settings))
+    flags: dict[str, KnobValue] = {"model-draft": "draft.gguf", "spec-draft-n-max": 8}
+    found = examine(Drafting(target, draft, "llamacpp", "b11549", "", flags))
     [finding] = found.section.findings
     assert (finding.cause, finding.severity) == (Cause.NOT_ATTACHED, Severity.FATAL)
     assert any("draft.gguf" in line for line in found.section.seen)
-    drafts = examine(Drafting(target, draft, "llamacpp", "b11549", "draft-simple", settings))
+    drafts = examine(Drafting(target, draft, "llamacpp", "b11549", "draft-simple", flags))
     assert not drafts.section.findings
 
 
@@ -477,9 +531,9 @@ def test_weights_that_cannot_be_read_are_said_and_skipped(tmp_path: Path) -> Non
     assert any("pytorch_model.bin" in line for line in found.section.seen)
 
 
-def test_an_engine_that_is_not_known_is_refused(tmp_path: Path) -> None:
+def test_an_engine_that_is_not_known_is_refused() -> None:
     with pytest.raises(UsageError, match="only sglang, vllm, llamacpp"):
-        examine(Drafting(*(read_checkpoint(PAIR / n) for n in ("target", "head")), "other", "1", "x"))
+        examine(Drafting(read_checkpoint(PAIR / "target"), read_checkpoint(PAIR / "head"), "other", "1", "x"))
 
 
 def test_the_gravest_comes_first_and_what_follows_is_said(tmp_path: Path) -> None:
