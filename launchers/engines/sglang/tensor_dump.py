@@ -95,7 +95,7 @@ def _files(folder: Path) -> Sequence[Path]:
 
 
 def _by_request(files: Sequence[Path]) -> Iterator[list[Path]]:
-    """A request begins at position 0; one for the server's health has a prompt of one token, and is left out."""
+    """A request begins at position 0; one of one token asks for the server's health, and is left out."""
     found: list[Path] = []
     is_asked_for_health = False
     for path in files:
