@@ -126,7 +126,7 @@ class Server:
     ) -> None:
         """Positions of each request; its tokens are 10 times those, and embedded as such."""
         positions = torch.tensor([p for own in at for p in own])
-        told: dict[str, Any] = {"rids": list(requests), "positions": positions, "spec_info": None}
+        told: dict[str, Any] = {"rids": requests.split(), "positions": positions, "spec_info": None}
         told["extend_seq_lens"] = torch.tensor([len(own) for own in at])
         told["orig_seq_lens"] = torch.tensor([size] * len(at))
         embedded = (10.0 * positions)[:, None].repeat(1, H)
@@ -173,8 +173,8 @@ def test_rounds_of_one_request(tmp_path: Path) -> None:
 def test_chunks_of_prompts_and_requests_side_by_side_are_told_apart(tmp_path: Path) -> None:
     server = Server(tmp_path, boundaries=[1, LAYERS])
     server.round("EXTEND", "a", [[0, 1]], size=4)
-    server.round("EXTEND", "ab", [[2, 3], [0, 1, 2]], size=4)
-    server.round("TARGET_VERIFY", "ab", [[4, 5], [3, 4]], kept=[1, 2])
+    server.round("EXTEND", "a b", [[2, 3], [0, 1, 2]], size=4)
+    server.round("TARGET_VERIFY", "a b", [[4, 5], [3, 4]], kept=[1, 2])
     first, second = captures.sequences(tmp_path)
     assert first.token_ids.tolist() == [0, 10, 20, 30, 40, 50]
     assert second.token_ids.tolist() == [0, 10, 20, 30, 40, 50]
@@ -198,6 +198,7 @@ def test_what_is_made_up_and_the_steps_of_a_draft_leave_nothing(tmp_path: Path) 
     for mode in ("EXTEND", "IDLE", "DECODE"):
         server.round(mode, "", [[0, 1]])
     server.round("DECODE", "a", [[0, 1]])
+    server.round("EXTEND", "HEALTH_CHECK_1", [[0]])
     assert not list(tmp_path.glob("*.safetensors"))
     with pytest.raises(MeasurementInvalid, match="did not run"):
         captures.sequences(tmp_path)

@@ -41,7 +41,7 @@ def pair() -> Pair:
     return Pair(target, head)
 
 
-def setup_of(folder: Path, head: Path) -> Setup:
+def setup_of(folder: Path, head: Path, temperature: float = 0.7) -> Setup:
     workload = {"files": [str(PAIR / "prompts.jsonl")], "classes": ["code"], "endpoint": "completions"}
     sweep = Sweep.model_validate(
         {
@@ -52,7 +52,7 @@ def setup_of(folder: Path, head: Path) -> Setup:
             "args": ARGS,
             "env": ENV,
             "space": {"EAGLE3": {"num_steps": [STEPS], "topk": [1]}},
-            "workload": {**workload, "lengths": "fixed", "prompts_per_class": 4, "temperature": 0.7},
+            "workload": {**workload, "lengths": "fixed", "prompts_per_class": 4, "temperature": temperature},
             "load": [{"closed": 4}],
         }
     )
@@ -174,7 +174,7 @@ class TensorDump:
 
 
 def test_sglangs_own_tensor_dump_is_read_as_the_same(pair: Pair, tmp_path: Path) -> None:
-    setup = setup_of(tmp_path / "run", PAIR / "head")
+    setup = setup_of(tmp_path / "run", PAIR / "head", temperature=0.0)
     (prompt,) = usual_prompts(setup, 1)
     window = Window(Cell("dump", "closed(1)"), Closed(1), [replace(prompt, max_tokens=12)])
     quiet = replace(setup, windows={}, warm_up=[prompt])

@@ -141,9 +141,10 @@ def before(installation: Installation, environment: Variables) -> Mapping[str, s
         ) from None
     if not told["has_plugins"]:
         raise UsageError(
-            f"SGLang {installation.version} has no plugins, by which states are captured: capture with 0.5.16"
-            " or later, or start it by hand with --debug-tensor-dump-output-folder FOLDER --disable-cuda-graph"
-            " --disable-radix-cache and the variable TENSOR_DUMP_TOP_LEVEL_MODULE_NAME=logits_processor, send"
-            " prompts one at a time, and have that folder read"
+            f"SGLang {installation.version} has no plugins, by which states are captured: capture with"
+            " 0.5.16 or later, or start it by hand with --debug-tensor-dump-output-folder FOLDER"
+            " --disable-cuda-graph --disable-radix-cache and the variable"
+            " TENSOR_DUMP_TOP_LEVEL_MODULE_NAME=logits_processor, send prompts one at a time, and have"
+            " that folder read"
         )
     return told

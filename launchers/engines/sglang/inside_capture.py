@@ -27,6 +27,7 @@ from safetensors.torch import save_file
 
 ASKED = "TUNER_CAPTURE"  # a JSON object: folder, layers of the target, boundaries (null = all)
 RUNNER = "sglang.srt.model_executor.model_runner.ModelRunner"
+HEALTH = "HEALTH_CHECK"  # requests that SGLang makes itself (srt/constants.py)
 PROMPT, VERIFY = ("EXTEND", "MIXED"), ("TARGET_VERIFY",)
 EXTENDS_DRAFT = (*PROMPT, "DRAFT_EXTEND_V2")
 FIRST_NORMS = ("input_layernorm", "attention_norm", "ln_1", "norm1")
@@ -158,8 +159,9 @@ class Watch:
             raise Unseen(
                 "the drafter was given the tokens of a round that its target did not run just before"
             )
-        for number in range(len(record["requests"])):
-            self.write(number, target, record)
+        for number, request in enumerate(record["requests"]):
+            if not request.startswith(HEALTH):
+                self.write(number, target, record)
 
     def write(self, number: int, target: Record, draft: Record) -> None:
         """One request's part of a round. Rejected drafts come after the rows that are kept."""

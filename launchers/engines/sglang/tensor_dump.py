@@ -95,8 +95,9 @@ def _files(folder: Path) -> Sequence[Path]:
 
 
 def _by_request(files: Sequence[Path]) -> Iterator[list[Path]]:
-    """A request begins at position 0. Steps of a draft, which have no fusion, are in between."""
+    """A request begins at position 0; one of one token asks for the server's health, and is left out."""
     found: list[Path] = []
+    is_asked_for_health = False
     for path in files:
         positions = next((tensor for name, tensor in _read(path).items() if name.endswith(POSITIONS)), None)
         if positions is None or not len(positions):
@@ -106,10 +107,12 @@ def _by_request(files: Sequence[Path]) -> Iterator[list[Path]]:
                 f"{path} holds several requests, or a tree: dump again with a chain (topk 1), and with"
                 " prompts one at a time"
             )
-        if int(positions[0]) == 0 and found:
-            yield found
-            found = []
-        found.append(path)
+        if int(positions[0]) == 0:
+            if found:
+                yield found
+            found, is_asked_for_health = [], len(positions) == 1
+        if not is_asked_for_health:
+            found.append(path)
     if found:
         yield found
 

@@ -38,7 +38,7 @@ class ScriptedCapture:
     point: Point = RUN
     words: tuple[str, ...] = ()
     variables: Mapping[str, str] = field(default_factory=dict)
-    header: DumpHeader = DumpHeader(layers=8, engine="scripted")
+    header: DumpHeader = field(default_factory=lambda: DumpHeader(layers=8, engine="scripted"))
     looks: int = 0
 
     def sequences(self) -> Iterator[HiddenStates]:

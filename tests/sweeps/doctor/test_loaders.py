@@ -175,13 +175,15 @@ def tensor_dumped(folder: Path) -> Path:
     target_pass(folder, 0, [0, 1, 2], [5, 6, 7])
     target_pass(folder, 1, [3, 4, 5], [8, 9, 99])
     target_pass(folder, 2, [5, 6, 7], [10, 98, 97])
-    target_pass(folder, 3, [0, 1], [5, 5])
+    target_pass(folder, 3, [0], [1])  # asked for its health
+    target_pass(folder, 4, [0, 1], [5, 5])
     draft = folder / "draft" / "TP0_PP0_Rank0_pid7"
     dumped(draft, 0, [0, 1, 2], [6, 7, 8], **{"model.fc": rows([0, 1, 2], 0.5)})
     dumped(draft, 1, [3], [9])  # a step of the draft
     dumped(draft, 2, [3, 4, 5], [9, 10, 96], **{"model.fc": rows([3, 4, 5], 0.5)})
     dumped(draft, 3, [5, 6, 7], [11, 12, 13], **{"model.fc": rows([5, 6, 7], 0.5)})
-    dumped(draft, 4, [0, 1], [5, 6], **{"model.fc": rows([0, 1], 0.5)})
+    dumped(draft, 4, [0], [5], **{"model.fc": rows([0], 0.5)})
+    dumped(draft, 5, [0, 1], [5, 6], **{"model.fc": rows([0, 1], 0.5)})
     return folder
 
 
