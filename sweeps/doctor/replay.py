@@ -6,14 +6,16 @@ weights, which are mapped from their files, a sequence of 2,000 rows in 12 bound
 
 import math
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from functools import reduce
 from operator import add
 
 from analysis.wiring.candidates import Ranking, neighbours
 from analysis.wiring.chain import Prediction, predict
 from analysis.wiring.head import Head
+from analysis.wiring.paired import LEAST_SEQUENCES, compare
 from analysis.wiring.race import Raced, race
-from analysis.wiring.replay import Loss, Text, losses
+from analysis.wiring.replay import Loss, Text, guessed, losses
 from analysis.wiring.target import open_target
 from analysis.wiring.trained import Trained, judge
 from analysis.wiring.variants import variants
@@ -57,7 +59,14 @@ def examine(dump: Dump, pair: Pair, starts: Sequence[Reading]) -> Trained:
             break
         raced += _race(dump, pair, [best, *fresh], starts, steps)[1:]
         tried |= {repr(r) for r in fresh}
-    return judge(raced, starts)
+    return _tested(judge(raced, starts), raced, dump, pair, steps)
+
+
+def _tested(trained: Trained, raced: Raced, dump: Dump, pair: Pair, steps: int) -> Trained:
+    """With the best set against a guess. Weights that fit in no reading have a best one too."""
+    won = next(found for reading, found in raced if reading == trained.best)
+    guesses = [guessed(text, trained.best.d2t, steps) for text in _texts(dump, pair, steps)]
+    return replace(trained, predicts=compare(won, guesses).decided or trained.sequences < LEAST_SEQUENCES)
 
 
 def predicted(dump: Dump, pair: Pair, reading: Reading, drafts: int) -> Prediction:
