@@ -94,7 +94,7 @@ def fingerprint(
         engine=engine,
         packages=_versions(packages),
         taken_at=time.time(),
-        usable_cores=_usable_cores(),
+        usable_cores=usable_cores(),
     )
 
 
@@ -115,7 +115,7 @@ def _system() -> str:
         return f"{platform.system()} {platform.version()}"
 
 
-def _usable_cores() -> int | None:
+def usable_cores() -> int | None:
     """Fewer than there are inside `taskset` or a container's cpuset; None where the system does not tell."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else None
 

@@ -123,6 +123,20 @@ def losses(text: Text, readings: Sequence[Reading], steps: int = 1) -> list[Loss
     return found
 
 
+def guessed(text: Text, how: D2t, steps: int = 1) -> Loss:
+    """Of one who knows but how often each token comes in this text: what a head must beat."""
+    import torch
+
+    taught, tokens = text.teacher(how), text.pair.draft_tokens
+    flat = taught.likeliest.flatten(), taught.shares.flatten().double()
+    often = torch.zeros(tokens, dtype=torch.double, device=flat[1].device).scatter_add(0, *flat) / text.rows
+    loss = taught.constant - (taught.shares * often.log()[taught.likeliest]).sum(-1)
+    agreed = taught.likeliest[1:, 0] == often.argmax()
+    nats = sum(float(loss[step:].sum()) for step in range(1, steps + 1))
+    rows = sum(text.rows - step for step in range(1, steps + 1))
+    return Loss(nats, rows, int(agreed.sum()), text.rows - 1)
+
+
 def _alike(readings: Sequence[Reading]) -> Mapping[str, Sequence[int]]:
     """Places of the readings that differ in their boundaries alone; those of one map stand together."""
     groups: dict[str, list[int]] = {}

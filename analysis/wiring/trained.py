@@ -33,11 +33,12 @@ class Trained:
     same: tuple[Reading, ...] = ()  # whose losses equal the best one's: this text cannot tell them apart
     z: float = math.inf  # of the best against the nearest of those that matter
     more_sequences: int | None = 0  # until nothing is left that matters; None = cannot be told
+    predicts: bool = True  # better than one who knows nothing but how often each token comes
 
     @property
     def named(self) -> bool:
         """Whether the best beats every other that matters."""
-        return not self.ties and self.sequences >= LEAST_SEQUENCES
+        return self.predicts and not self.ties and self.sequences >= LEAST_SEQUENCES
 
     @property
     def loss(self) -> float:
@@ -58,10 +59,11 @@ class Trained:
     def differences(self, served: Reading) -> tuple[Cause, ...]:
         """In what a server's Reading differs from the best and from all that may be right instead.
 
-        Empty as well if the server's own is among those, or there are too few sequences.
+        Empty as well if the server's own is among those, if there are too few sequences, or if
+        the best predicts nothing.
         """
         possible = (self.best, *self.same, *self.harmless, *self.ties)
-        if self.sequences < LEAST_SEQUENCES or served in possible:
+        if not self.predicts or self.sequences < LEAST_SEQUENCES or served in possible:
             return ()
         differing = [causes(served, reading) for reading in possible]
         return tuple(c for c in differing[0] if all(c in others for others in differing))

@@ -5,21 +5,23 @@ weights, which are mapped from their files, a sequence of 2,000 rows in 12 bound
 """
 
 import math
-import os
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from functools import reduce
 from operator import add
 
 from analysis.wiring.candidates import Ranking, neighbours
 from analysis.wiring.chain import Prediction, predict
 from analysis.wiring.head import Head
+from analysis.wiring.paired import LEAST_SEQUENCES, compare
 from analysis.wiring.race import Raced, race
-from analysis.wiring.replay import Loss, Text, losses
+from analysis.wiring.replay import Loss, Text, guessed, losses
 from analysis.wiring.target import open_target
 from analysis.wiring.trained import Trained, judge
 from analysis.wiring.variants import variants
 from analysis.wiring.vocabulary import Pair
 from results.checkpoint import Checkpoint
+from results.environment import usable_cores
 from results.errors import UsageError
 from results.hidden_states import AnyDump
 from results.wiring import Reading
@@ -37,7 +39,7 @@ def open_pair(target: Checkpoint, head: Checkpoint, device: str | None = None) -
     import torch
 
     # Many small products: with a thread on every core they wait for each other wherever something else runs.
-    torch.set_num_threads(max(1, len(os.sched_getaffinity(0)) // 2))
+    torch.set_num_threads(max(1, (usable_cores() or 1) // 2))
     device = device or ("cuda" if torch.cuda.is_available() else "cpu")
     return Pair(
         Head(head.config, Weights(head.folder), device), open_target(target.config, Weights(target.folder))
@@ -60,7 +62,14 @@ def examine(dump: AnyDump, pair: Pair, starts: Sequence[Reading]) -> Trained:
             break
         raced += _race(dump, pair, [best, *fresh], starts, steps)[1:]
         tried |= {repr(r) for r in fresh}
-    return judge(raced, starts)
+    return _tested(judge(raced, starts), raced, dump, pair, steps)
+
+
+def _tested(trained: Trained, raced: Raced, dump: AnyDump, pair: Pair, steps: int) -> Trained:
+    """With the best set against a guess. Weights that fit in no reading have a best one too."""
+    won = next(found for reading, found in raced if reading == trained.best)
+    guesses = [guessed(text, trained.best.d2t, steps) for text in _texts(dump, pair, steps)]
+    return replace(trained, predicts=compare(won, guesses).decided or trained.sequences < LEAST_SEQUENCES)
 
 
 def predicted(dump: AnyDump, pair: Pair, reading: Reading, drafts: int) -> Prediction:

@@ -16,7 +16,6 @@ from sweeps.doctor.replay import distinct, examine, open_pair, ranked_part
 
 SHOWN = 8  # of the candidates
 WEAK_AGREEMENT = 0.5  # of first drafts with the target's likeliest token, at the best reading
-NO_AGREEMENT = 0.05
 RUN = 4  # tokens
 LOOPING_SHARE = 0.5  # of runs of tokens that are distinct
 RANDOM_SHARE = 0.75  # of the surprise at a token that could be any
@@ -38,14 +37,14 @@ def section(
         pair = open_pair(target, head)
         starts = [*([served] if served else []), *(h.reading for h in hypotheses), published_reading(pair)]
         trained = examine(dump, pair, distinct(starts))
-        doubts = tuple(_doubts(dump, pair))
+        cautions = tuple(doubts(dump, pair))
     except UsageError as error:
         return Section(Step.TRAINED, skipped=str(error)), None
     layers = pair.target.layers
     return Section(
         Step.TRAINED,
         checked=(_checked(trained, dump),),
-        seen=(*(_line(c, trained, layers) for c in trained.candidates[:SHOWN]), *doubts),
+        seen=(*(_line(c, trained, layers) for c in trained.candidates[:SHOWN]), *cautions),
         follows=tuple(_follows(trained, layers, served)),
         findings=tuple(_findings(trained, layers, served)),
     ), trained
@@ -59,6 +58,18 @@ def reading_words(reading: Reading, layers: int, beside: Reading | None = None) 
     return ", ".join(
         [boundary_names(reading.boundaries, layers), *(_field_words(reading, n) for n in differing)]
     )
+
+
+def doubts(dump: AnyDump, pair: Pair) -> Iterator[str]:
+    """Text on which a replay misleads: in one that loops or is random wrong readings do well."""
+    from itertools import islice
+
+    looping = sum(_distinct_runs(s.token_ids[s.prompt_tokens :].tolist()) < LOOPING_SHARE for s in dump)
+    if looping:
+        yield f"caution: the answers of {looping} of {len(dump)} sequences loop, which hides faults of wiring"
+    surprises = [text.surprise() for text in islice(ranked_part(dump, pair), LEAST_SEQUENCES)]
+    if sum(surprises) / len(surprises) > RANDOM_SHARE * math.log(pair.target.vocabulary):
+        yield "caution: the text is random to the target, which tells readings apart badly: use ordinary text"
 
 
 def _field_words(reading: Reading, name: str) -> str:
@@ -87,8 +98,11 @@ def _line(candidate: Candidate, trained: Trained, layers: int) -> str:
 
 def _follows(trained: Trained, layers: int, served: Reading | None) -> Iterator[str]:
     best = reading_words(trained.best, layers)
-    if trained.agreement < NO_AGREEMENT:
-        yield "in no reading do these weights predict the target: they are not those of a head trained for it"
+    if not trained.predicts:
+        yield (
+            "in no reading do these weights predict better than a guess from how often each token comes: "
+            "some of them are random, or of a head for another model"
+        )
     elif trained.named:
         yield f"the head was trained with {best} (z {_shown(trained.z)} against the nearest other)"
     elif trained.sequences < LEAST_SEQUENCES:
@@ -134,18 +148,6 @@ def _difference(trained: Trained, served: Reading, worse: Candidate | None, laye
 
 def _shown(z: float) -> str:
     return f"{z:.1f}" if math.isfinite(z) else "beyond doubt"
-
-
-def _doubts(dump: AnyDump, pair: Pair) -> Iterator[str]:
-    """Text on which a replay misleads: in one that loops or is random wrong readings do well."""
-    from itertools import islice
-
-    looping = sum(_distinct_runs(s.token_ids[s.prompt_tokens :].tolist()) < LOOPING_SHARE for s in dump)
-    if looping:
-        yield f"caution: the answers of {looping} of {len(dump)} sequences loop, which hides faults of wiring"
-    surprises = [text.surprise() for text in islice(ranked_part(dump, pair), LEAST_SEQUENCES)]
-    if sum(surprises) / len(surprises) > RANDOM_SHARE * math.log(pair.target.vocabulary):
-        yield "caution: the text is random to the target, which tells readings apart badly: use ordinary text"
 
 
 def _distinct_runs(ids: Sequence[int]) -> float:

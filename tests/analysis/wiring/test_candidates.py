@@ -15,9 +15,8 @@ THETAS = (1e4, 5e5, 1e6)
 
 def vary(reading: Reading) -> list[Reading]:
     made = [replace(reading, rope_theta=theta) for theta in THETAS]
-    made += [
-        replace(reading, **{n: not getattr(reading, n)}) for n in ("norm_before_residual", "norm_output")
-    ]
+    made.append(replace(reading, norm_before_residual=not reading.norm_before_residual))
+    made.append(replace(reading, norm_output=not reading.norm_output))
     return [r for r in made if r != reading]
 
 

@@ -123,7 +123,7 @@ def test_biases_and_norms_of_queries_count() -> None:
 
 
 @pytest.mark.parametrize("norms", [{}, {"norm_before_fc": True}, {"fc_norm": True}])
-def test_the_fusion_in_products_is_the_layer_itself(norms: dict[str, bool]) -> None:
+def test_the_fusion_in_products_is_the_layer_itself(norms: dict[str, Any]) -> None:
     generator = torch.Generator().manual_seed(7)
     of_all, of_each = torch.rand(3 * 128, generator=generator), torch.rand(3, 128, generator=generator)
     own = {f"fc_norm.{n}.weight": w for n, w in enumerate(of_each)} | {"input_norm.weight": of_all}

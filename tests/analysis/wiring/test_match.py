@@ -1,5 +1,6 @@
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 
 import pytest
 import torch
@@ -31,6 +32,10 @@ TORN = {  # how ranks can hand over their columns; of [rows, slots, ranks, width
     "alone": lambda x, r: x[:, :, r],
     "by rank": lambda x, _: x.transpose(1, 2),
 }
+
+
+def _torn_at(tear: str, rank: int, x: Tensor) -> Tensor:
+    return TORN[tear](x, rank)
 
 
 @pytest.fixture(params=sorted(SOURCES))
@@ -122,8 +127,7 @@ def test_noise_names_nothing(seed: int, scale: float, slots: int) -> None:
 def test_whatever_was_captured_no_name_is_wrong(
     wired: list[int], captured: set[int], lag: int, noise: float
 ) -> None:
-    for sources in (the_pair, lambda: random_target(layers=8, seed=9)):
-        source = sources()
+    for source in (the_pair(), random_target(layers=8, seed=9)):
         given = dump(
             source, lambda states: beside(wired)(states).roll(lag, 0), captured=sorted(captured), noise=noise
         )
@@ -149,7 +153,7 @@ def test_a_state_with_too_much_noise_is_not_named(which: str, share: float) -> N
 def test_what_ranks_do_not_put_together_is_recognised(which: str, tear: str, ranks: int) -> None:
     source, boundaries = SOURCES[which](), WIRINGS[which]
     for rank in (0, ranks - 1):
-        give = torn(boundaries, ranks, lambda x, rank=rank: TORN[tear](x, rank))
+        give = torn(boundaries, ranks, partial(_torn_at, tear, rank))
         found = asked(source, dump(source, give, dtype=torch.bfloat16, noise=0.004))
         assert (found.decided, found.boundaries, causes(found)) == (True, boundaries, [Cause.TENSOR_PARALLEL])
         assert f"of {ranks}" in found.faults[0].seen

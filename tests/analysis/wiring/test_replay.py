@@ -6,7 +6,7 @@ from itertools import pairwise
 import pytest
 import torch
 
-from analysis.wiring.replay import Text, losses
+from analysis.wiring.replay import Text, guessed, losses
 from results.errors import UsageError
 from results.hidden_states import HiddenStates
 from results.wiring import D2t, Source
@@ -113,6 +113,21 @@ def test_a_map_that_gives_one_id_many_times_gains_nothing_by_it(sequence: Hidden
     repeated = replace(pair.RIGHT, d2t=D2t.IDS)
     right, wrong = losses(Text(pair.pair(), sequence), [pair.RIGHT, repeated])
     assert right is not None and wrong is not None and wrong.nats > 5 * right.nats
+
+
+@pytest.mark.parametrize("steps", [1, 3])
+def test_a_guess_knows_how_often_each_token_comes_and_a_head_knows_more(
+    sequence: HiddenStates, steps: int
+) -> None:
+    text = Text(pair.pair(), sequence)
+    (right,), guess = losses(text, [pair.RIGHT], steps), guessed(text, D2t.OFFSETS, steps)
+    assert right is not None and (guess.rows, guess.judged) == (right.rows, right.judged)
+    assert guess.nats > 2 * right.nats and guess.agreed < right.agreed
+    said = (sequence.states[9] @ pair.weights("target")["lm_head.weight"].T).log_softmax(-1)
+    wanted = said[:, pair.pair().draft_ids(D2t.OFFSETS)]
+    shares, covered = wanted.softmax(-1), wanted.logsumexp(-1)
+    each = (shares * (wanted.log_softmax(-1) - shares.mean(0).log())).sum(-1) - covered
+    assert guess.nats == pytest.approx(sum(float(each[n:].sum()) for n in range(1, steps + 1)), rel=1e-4)
 
 
 def test_random_text_surprises_the_target_more_than_ordinary_text(sequence: HiddenStates) -> None:

@@ -199,7 +199,7 @@ def test_texts_alone() -> None:
 def test_a_shape_alone_gives_the_table() -> None:
     found = section(Observed(shape=K5))
     (accuracies,) = [line for line in found.seen if line.startswith("conditional accuracy")]
-    (rates,) = [line for line in found.seen if line.startswith("accept rate")]
+    (rates,) = [line for line in found.seen if line.startswith("accepted / proposed")]
     assert accuracies.split()[-3:] == ["0.70", "0.80", "0.90"]
     assert rates.split()[-3:] == ["0.39", "0.54", "0.74"]
 

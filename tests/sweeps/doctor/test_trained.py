@@ -19,12 +19,12 @@ from results.checkpoint import Checkpoint
 from results.hidden_states import Dump, DumpHeader, HiddenStates
 from results.wiring import Cause, D2t, Source, Step
 from sweeps.doctor.replay import beside_counted, distinct, examine, predicted
-from sweeps.doctor.trained import section
+from sweeps.doctor.trained import doubts, section
 from tests.analysis.wiring import other_pair, pair
 from tests.rigs.pair.replay import HERE
 
 RIGHT = pair.RIGHT
-CAPTURED = (0, 2, 3, 4, 5, 6, 9)  # fewer than all, for the tests' time
+CAPTURED = (2, 3, 4, 5, 6, 9)  # fewer than all, for the tests' time
 EMBEDDINGS = torch.randn(1024, 128, generator=torch.Generator().manual_seed(1))
 RANDOM_HEAD = 0.02 * torch.randn(640, 128, generator=torch.Generator().manual_seed(1))
 
@@ -38,6 +38,13 @@ def text() -> list[HiddenStates]:
 def dump(text: list[HiddenStates], tmp_path_factory: pytest.TempPathFactory) -> Dump:
     fewer = (replace(s, states={b: s.states[b] for b in CAPTURED}) for s in text)
     return Dump.write(tmp_path_factory.mktemp("dump"), DumpHeader(layers=8, drafts_per_round=3), fewer)
+
+
+@pytest.fixture(scope="module")
+def small(text: list[HiddenStates], tmp_path_factory: pytest.TempPathFactory) -> Dump:
+    """For what is clear from little."""
+    fewer = (replace(s, states={b: s.states[b] for b in (2, 3, 4, 5, 9)}) for s in text[:9])
+    return Dump.write(tmp_path_factory.mktemp("small"), DumpHeader(layers=8, drafts_per_round=1), fewer)
 
 
 def folder(part: str) -> Checkpoint:
@@ -61,18 +68,18 @@ def test_right_layers_are_named_from_a_wrong_start(dump: Dump) -> None:
     assert "24 sequences" in found.checked[0] and len(found.seen) == 8
 
 
-def test_fusion_columns_reversed_is_another_order(dump: Dump, tmp_path: Path) -> None:
+def test_fusion_columns_reversed_is_another_order(small: Dump, tmp_path: Path) -> None:
     weights = pair.weights("head")
     weights["fc.weight"] = torch.cat(weights["fc.weight"].split(128, dim=1)[::-1], dim=1)
-    found, trained = section(dump, folder("target"), edited(tmp_path, weights), RIGHT)
+    found, trained = section(small, folder("target"), edited(tmp_path, weights), RIGHT)
     assert trained is not None and trained.best == replace(RIGHT, boundaries=(5, 4, 2))
     assert [f.cause for f in found.findings] == [Cause.ORDER]
 
 
-def test_layers_and_rotation_wrong_at_once_are_both_named(dump: Dump) -> None:
+def test_layers_and_rotation_wrong_at_once_are_both_named(small: Dump) -> None:
     """The search goes on from one to the other: a wrong rotation does not make wrong layers look right."""
-    served = replace(RIGHT, boundaries=(3, 5, 6), rope_theta=1e2)
-    trained = examine(dump, pair.pair(), [served])
+    served = replace(RIGHT, boundaries=(3, 4, 5), rope_theta=1e2)
+    trained = examine(small, pair.pair(), [served])
     assert trained.best == RIGHT and trained.differences(served) == (Cause.LAYERS, Cause.ROPE)
 
 
@@ -153,21 +160,25 @@ def test_broken_weights_are_told_from_how_they_are_read(text: list[HiddenStates]
     assert trained.differences(served) == (cause,) and not trained.clears(served)
 
 
-def test_a_healthy_server_is_cleared_and_a_random_head_fits_in_no_reading(dump: Dump, tmp_path: Path) -> None:
-    found, trained = section(dump, folder("target"), folder("head"), RIGHT)
+def test_a_healthy_server_is_cleared(small: Dump) -> None:
+    found, trained = section(small, folder("target"), folder("head"), RIGHT)
     assert trained is not None and trained.clears(RIGHT) and found.findings == ()
     assert any("as the head was trained" in line for line in found.follows)
-    noise = {n: torch.randn_like(t) if t.is_floating_point() else t for n, t in pair.weights("head").items()}
-    found, trained = section(dump, folder("target"), edited(tmp_path, noise), RIGHT)
-    assert trained is not None and trained.agreement < 0.15
-    assert not any("was trained with" in line for line in found.follows)
+
+
+def test_random_weights_fit_in_no_reading_and_none_is_named(small: Dump, tmp_path: Path) -> None:
+    weights = pair.weights("head")
+    noise = {n: torch.randn_like(t) if t.is_floating_point() else t for n, t in weights.items()}
+    found, trained = section(small, folder("target"), edited(tmp_path, noise), RIGHT)
+    assert trained is not None and not trained.predicts and not trained.named and not trained.clears(RIGHT)
+    assert "in no reading" in found.follows[0] and found.findings == ()
 
 
 def test_a_pair_of_other_sizes_is_named_as_it_was_built(tmp_path: Path) -> None:
     made = other_pair.pair()
     header = DumpHeader(other_pair.LAYERS, drafts_per_round=1)
     trained = examine(
-        Dump.write(tmp_path, header, iter(other_pair.text(16))), made, [published_reading(made)]
+        Dump.write(tmp_path, header, iter(other_pair.text(10))), made, [published_reading(made)]
     )
     served = published_reading(made)
     assert served.boundaries == (2, 3)
@@ -192,11 +203,9 @@ def test_text_that_loops_or_is_random_is_cautioned_against(tmp_path: Path, dump:
         ("r", random, "random to the target"),
         ("l", looping, "of 8 sequences loop"),
     ):
-        made = Dump.write(tmp_path / name, DumpHeader(8, drafts_per_round=1), iter(sequences))
-        found, _ = section(made, folder("target"), folder("head"), RIGHT)
-        assert any(line.startswith("caution") and said in line for line in found.seen)
-    found, _ = section(dump, folder("target"), folder("head"), RIGHT)
-    assert not any(line.startswith("caution") for line in found.seen)
+        made = Dump.write(tmp_path / name, DumpHeader(8), iter(sequences))
+        assert any(line.startswith("caution") and said in line for line in doubts(made, pair.pair()))
+    assert list(doubts(dump, pair.pair())) == []
 
 
 def test_predicted_counts_stand_beside_those_of_the_server(tmp_path: Path) -> None:
