@@ -33,64 +33,78 @@ def map_findings(
         return
     if samples.d2t is None:
         return
+    fix = _from_t2d(samples, draft or len(samples.d2t))
     if draft is not None and len(samples.d2t) != draft:
         seen = f"d2t has {len(samples.d2t)} entries, draft_vocab_size is {draft}"
-        yield Finding(Cause.D2T, Severity.FATAL, seen, "there is one for each draft token")
-    yield from _values(samples, vocabulary)
-    if samples.t2d is not None and int((samples.t2d != 0).sum()) != len(samples.d2t):
-        seen = f"t2d marks {int((samples.t2d != 0).sum())} tokens, d2t has {len(samples.d2t)} entries"
-        yield Finding(Cause.D2T, Severity.LIKELY, seen, "both tell of the same tokens")
+        yield Finding(Cause.D2T, Severity.FATAL, seen, "there is one for each draft token", fix)
+    yield from _values(samples, vocabulary, fix)
+
+
+def _from_t2d(samples: Samples, draft: int) -> Fix | None:
+    """The mask tells all that the map does, if trainers put draft tokens in the target's order, as all do."""
+    if samples.t2d is None or _count(samples.t2d) != draft:
+        return None
+    return Fix("make d2t of t2d", tensors=("d2t: from t2d",))
+
+
+def _count(t2d: "Array") -> int:
+    return int((t2d != 0).sum())
 
 
 def _missing(draft: int, vocabulary: int, samples: Samples) -> Finding:
-    can = samples.t2d is not None and int((samples.t2d != 0).sum()) == draft
-    fix = Fix("make d2t of t2d", tensors=("d2t: from t2d",)) if can else None
     return Finding(
         Cause.D2T_MISSING,
         Severity.FATAL,
         f"the draft vocabulary is {draft} of {vocabulary}, and there is no d2t",
         "draft ids go for target ids then, without a warning (Automodel issue #2447)",
-        fix,
+        _from_t2d(samples, draft),
     )
 
 
-def _values(samples: Samples, vocabulary: int) -> Iterator[Finding]:
+def _values(samples: Samples, vocabulary: int, fix: Fix | None) -> Iterator[Finding]:
     import numpy as np
 
     d2t = samples.d2t
     assert d2t is not None
     if d2t.dtype.kind not in "iu":
-        yield Finding(Cause.D2T, Severity.FATAL, "d2t holds no whole numbers", OFFSETS)
+        yield Finding(Cause.D2T, Severity.FATAL, "d2t holds no whole numbers", OFFSETS, fix)
         return
     given = d2t.astype(np.int64)
     reached = given + np.arange(len(given))
     if looks_absolute(given, samples.t2d, vocabulary):
-        yield Finding(
-            Cause.D2T_ABSOLUTE,
-            Severity.FATAL,
-            f"d2t holds ids, not offsets{_how_far(reached, vocabulary)}",
-            f"{OFFSETS}; verl-SpeCo issue #67",
-            Fix("subtract 0, 1, 2 ... from d2t", tensors=("d2t: ids to offsets",)),
-        )
+        seen = f"d2t holds ids, not offsets{_how_far(reached, vocabulary)}"
+        to_offsets = Fix("subtract 0, 1, 2 ... from d2t", tensors=("d2t: ids to offsets",))
+        rule = f"{OFFSETS}; verl-SpeCo issue #67"
+        yield Finding(Cause.D2T_ABSOLUTE, Severity.FATAL, seen, rule, to_offsets)
     elif outside := int(((reached < 0) | (reached >= vocabulary)).sum()):
-        yield Finding(Cause.D2T, Severity.FATAL, f"{outside} draft tokens lead outside {vocabulary}", OFFSETS)
+        seen = f"{outside} draft tokens lead outside {vocabulary}"
+        yield Finding(Cause.D2T, Severity.FATAL, seen, OFFSETS, fix)
     elif twice := len(reached) - len(np.unique(reached)):
         seen = f"{twice} draft tokens lead to a token that another one leads to"
-        yield Finding(Cause.D2T, Severity.FATAL, seen, OFFSETS)
+        yield Finding(Cause.D2T, Severity.FATAL, seen, OFFSETS, fix)
     elif not given.any() and len(given) < vocabulary:
-        yield _all_zero(samples.t2d, len(given))
-    elif samples.t2d is not None and not _agree(reached, samples.t2d):
+        yield _all_zero(samples.t2d, len(given), fix)
+    elif samples.t2d is not None:
+        yield from _against(samples.t2d, reached)
+
+
+def _against(t2d: "Array", reached: "Array") -> Iterator[Finding]:
+    seen = ""
+    if _count(t2d) != len(reached):
+        seen = f"t2d marks {_count(t2d)} tokens, d2t has {len(reached)} entries"
+    elif not _agree(reached, t2d):
         seen = "d2t leads to tokens that t2d does not mark"
-        yield Finding(Cause.D2T, Severity.LIKELY, seen, "both tell of the same tokens")
+    if seen:
+        rule = "both tell of the same tokens; engines read d2t alone"
+        yield Finding(Cause.D2T, Severity.LIKELY, seen, rule)
 
 
-def _all_zero(t2d: "Array | None", entries: int) -> Finding:
+def _all_zero(t2d: "Array | None", entries: int, fix: Fix | None) -> Finding:
     import numpy as np
 
     rule = f"{OFFSETS}: all zeros take the first tokens; trainers take the most frequent"
     if t2d is None or _agree(np.arange(entries), t2d):
         return Finding(Cause.D2T, Severity.LIKELY, "d2t is all zeros", rule)
-    fix = Fix("make d2t of t2d", tensors=("d2t: from t2d",))
     return Finding(Cause.D2T, Severity.FATAL, "d2t is all zeros, t2d marks other tokens", rule, fix)
 
 

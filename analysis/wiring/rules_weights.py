@@ -22,10 +22,18 @@ def lm_head_findings(head: Checkpoint, samples: Samples) -> Iterator[Finding]:
             f"lm_head has {tensor.shape[0]} rows, the draft vocabulary is {draft}",
             "there is a row for each draft token",
         )
-    if samples.lm_head is None:
-        return
-    theirs = None if samples.target_lm_head is None else likeness(samples.target_lm_head)
-    yield from _untrained(Cause.LM_HEAD, "lm_head", likeness(samples.lm_head), theirs, None)
+    own, target = samples.lm_head, samples.target_lm_head
+    if own is not None:
+        theirs = likeness(target) if target is not None else None
+        fits = target is not None and target.shape[1:] == own.shape[1:]
+        yield from _untrained(Cause.LM_HEAD, "lm_head", likeness(own), theirs, _again(fits))
+
+
+def _again(fits: bool) -> Fix:
+    words = "take lm_head from the training again"
+    if not fits:
+        return Fix(words)
+    return Fix(f"{words}, or the target's rows", tensors=("lm_head: from target",))
 
 
 def embedding_findings(head: Checkpoint, served: Reading, samples: Samples) -> Iterator[Finding]:

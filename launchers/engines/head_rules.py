@@ -92,18 +92,28 @@ def name_findings(drafting: Drafting, *, prefix: str | None, stops: bool, source
     if not head.checkpoint.tensors or head.is_quantised:
         return []
     strange = [name for name in head.checkpoint.tensors if _is_strange(name, prefix)]
+    there = {usual_name(name) for name in head.checkpoint.tensors if name not in strange}
+    missing = [names[0] for names in REQUIRED if not there & {*names}]
     found = []
     if strange:
         what = "stops at" if stops else "drops without a word"
         severity = Severity.FATAL if stops else Severity.LIKELY
         rule = f"the loader {what} names that it cannot map ({source})"
-        found.append(Finding(Cause.NAMES, severity, f"no place for {_few(strange)}", rule))
-    there = {usual_name(name) for name in head.checkpoint.tensors if name not in strange}
-    missing = [names[0] for names in REQUIRED if not there & {*names}]
-    if missing:
+        fix = _prefix_fix(strange, prefix)
+        found.append(Finding(Cause.NAMES, severity, f"no place for {_few(strange)}", rule, fix))
+    if missing and not (strange and stops):
         rule = f"a parameter without a tensor keeps its random start ({source})"
-        found.append(Finding(Cause.NAMES, Severity.FATAL, f"no tensor for {_few(missing)}", rule))
+        fix = _prefix_fix(strange, prefix)
+        found.append(Finding(Cause.NAMES, Severity.FATAL, f"no tensor for {_few(missing)}", rule, fix))
     return found
+
+
+def _prefix_fix(strange: Sequence[str], prefix: str | None) -> Fix | None:
+    """Where all that is strange about the names is what stands before them."""
+    first = {f"{name.split('.', 1)[0]}." for name in strange}
+    if len(first) != 1 or any(_is_strange(name.removeprefix(*first), prefix) for name in strange):
+        return None
+    return Fix(f"take {first.pop()} off the names of the tensors")
 
 
 def _is_strange(name: str, prefix: str | None) -> bool:
@@ -132,3 +142,12 @@ def layout_findings(drafting: Drafting, source: str) -> list[Finding]:
             rule = f"it reads the embedding and the fused state side by side ({source})"
             return [Finding(Cause.ALGORITHM, Severity.FATAL, seen, rule)]
     return []
+
+
+def targets_rows(drafting: Drafting) -> Fix | None:
+    """A stand-in for a head that is lost: the target's own rows, of the draft tokens where they are fewer."""
+    if Head(drafting.head).hidden_size != drafting.target.whole("hidden_size"):
+        return None
+    return Fix(
+        "take lm_head from the training again, or the target's rows", tensors=("lm_head: from target",)
+    )

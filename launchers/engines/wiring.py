@@ -105,7 +105,7 @@ def width_findings(drafting: Drafting, boundaries: Sequence[int], source: str) -
                 f"the fusion layer's tensor takes {width} numbers, the config says {made} "
                 f"({head.declared_states} states of {head.target_hidden_size})",
                 f"the config and the tensor must agree, or loading fails ({source})",
-                _count_fix(head, drafting.target),
+                _count_fix(head, len(boundaries), one),
             )
         )
     if one and len(boundaries) * one != width:
@@ -123,11 +123,11 @@ def _too_wide(seen: str, rule: str, fix: Fix | None = None) -> Finding:
     return Finding(Cause.FC_WIDTH, Severity.FATAL, seen, rule, fix)
 
 
-def _count_fix(head: Head, target: Checkpoint) -> Fix | None:
-    width, one = head.fusion_width, target.whole("hidden_size")
-    if not width or not one or width % one or head.target_hidden_size != one:
+def _count_fix(head: Head, captured: int, one: int | None) -> Fix | None:
+    """Where only the count in the config is wrong."""
+    if head.fusion_width != captured * (one or 0) or head.target_hidden_size != one:
         return None
-    return Fix(f"set num_aux_hidden_states to {width // one}", config={"num_aux_hidden_states": width // one})
+    return Fix(f"set num_aux_hidden_states to {captured}", config={"num_aux_hidden_states": captured})
 
 
 def ids_fix(head: Head, key: str, ids: Sequence[int], words: str) -> Fix:

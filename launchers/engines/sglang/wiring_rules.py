@@ -8,6 +8,7 @@ from launchers.engines.head_rules import (
     method_findings,
     name_findings,
     norm_findings,
+    targets_rows,
 )
 from launchers.engines.sglang import layer_ids
 from launchers.engines.sglang.wiring_flags import flag_findings
@@ -109,10 +110,10 @@ def _head(drafting: Drafting) -> Iterator[Finding]:
                 config={"norm_output": head.nested["norm_output"]},
             ),
         )
-    yield from _lm_head(head)
+    yield from _lm_head(drafting, head)
 
 
-def _lm_head(head: Head) -> Iterator[Finding]:
+def _lm_head(drafting: Drafting, head: Head) -> Iterator[Finding]:
     names, draft, vocabulary = head.tensors, head.draft_vocabulary, head.vocabulary
     if not names or head.is_quantised:
         return
@@ -136,7 +137,7 @@ def _lm_head(head: Head) -> Iterator[Finding]:
             f"there is no lm_head, and draft_vocab_size is {draft}",
             f"the head keeps its random start; the target's is used only without draft_vocab_size ({HEAD}, "
             "issue #27908)",
-            fix if same else None,
+            fix if same else targets_rows(drafting),
         )
 
 

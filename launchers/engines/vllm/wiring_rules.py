@@ -8,6 +8,7 @@ from launchers.engines.head_rules import (
     method_findings,
     name_findings,
     norm_findings,
+    targets_rows,
 )
 from launchers.engines.vllm import layer_ids
 from launchers.engines.wiring import Drafting, version_of, width_findings
@@ -129,6 +130,7 @@ def _maps(drafting: Drafting) -> Iterator[Finding]:
             Severity.FATAL,
             f"there is no lm_head for the reduced vocabulary of {draft}",
             "the target's is shared then, with other rows (v1/spec_decode/llm_base_proposer.py)",
+            targets_rows(drafting),
         )
 
 

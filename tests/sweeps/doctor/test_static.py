@@ -14,13 +14,14 @@ from launchers.engines.checkpoint import read_checkpoint
 from launchers.engines.wiring import Drafting
 from results.errors import UsageError
 from results.records import KnobValue
-from results.wiring import Cause, Finding, Severity, Source
+from results.wiring import Cause, Finding, Fix, Severity, Source
 from sweeps.doctor.static import examine
 from tests.drafters import (
     DRAFT_VOCABULARY,
     HIDDEN,
     VOCABULARY,
     Pair,
+    changed,
     offsets,
     trained,
     untrained,
@@ -300,6 +301,29 @@ def test_a_broken_rule_is_found(name: str, tmp_path: Path) -> None:
     found = findings(pair, tmp_path)
     assert (cause, severity) in grave(found)
     assert all(f.seen and f.rule for f in found)
+
+
+def mended(pair: Pair, fix: Fix) -> None:
+    """As the fix says, but for its edits of tensors."""
+    pair.config = changed(pair.config, fix.config)
+    pair.method = fix.method or pair.method
+    for flag, value in fix.args.items():
+        pair.settings.pop(flag, None)
+        pair.settings |= {} if value is None else {flag: value}
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_a_fix_removes_what_it_is_for(name: str, tmp_path: Path) -> None:
+    change, cause, _ = BROKEN[name]
+    pair = Pair()
+    change(pair)
+    pair.settings = dict(pair.settings)
+    for finding in findings(pair, tmp_path / "before"):
+        if finding.cause is cause and finding.fix and (finding.fix.config or finding.fix.args):
+            mended(pair, finding.fix)
+            after = findings(pair, tmp_path / "after")
+            assert finding.seen not in {f.seen for f in after}
+            break
 
 
 def full_vocabulary(pair: Pair) -> None:
