@@ -44,7 +44,7 @@ def section(
     return Section(
         Step.TRAINED,
         checked=(_checked(trained, dump),),
-        seen=(*(_line(c, trained, layers) for c in trained.candidates[:SHOWN]), *cautions),
+        seen=(*(_line(c, trained, layers) for c in _shown_candidates(trained, served)), *cautions),
         follows=tuple(_follows(trained, layers, served)),
         findings=tuple(_findings(trained, layers, served)),
     ), trained
@@ -84,6 +84,11 @@ def _checked(trained: Trained, dump: AnyDump) -> str:
         f"{len(trained.candidates)} readings of the head compared on {trained.sequences} sequences, "
         f"{trained.rows} predictions, after a search on a part of them ({dump.folder.name})"
     )
+
+
+def _shown_candidates(trained: Trained, served: Reading | None) -> list[Candidate]:
+    """The best, and the server's own wherever it stands."""
+    return [c for n, c in enumerate(trained.candidates) if n < SHOWN or c.reading == served]
 
 
 def _line(candidate: Candidate, trained: Trained, layers: int) -> str:

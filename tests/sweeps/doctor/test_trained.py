@@ -65,7 +65,8 @@ def test_right_layers_are_named_from_a_wrong_start(dump: Dump) -> None:
     assert not trained.clears(served) and trained.clears(RIGHT)
     assert found.step is Step.TRAINED and [f.cause for f in found.findings] == [Cause.LAYERS]
     assert "b2, b4, b5" in found.follows[0] and "b3, b5, b6" in found.findings[0].seen
-    assert "24 sequences" in found.checked[0] and len(found.seen) == 8
+    assert "24 sequences" in found.checked[0] and len(found.seen) == 9
+    assert found.seen[0].startswith("b2, b4, b5: ") and found.seen[8].startswith("b3, b5, b6: ")
 
 
 def test_fusion_columns_reversed_is_another_order(small: Dump, tmp_path: Path) -> None:
