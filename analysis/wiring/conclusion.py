@@ -111,6 +111,8 @@ def _by_replay(evidence: Evidence) -> Conclusion | None:
         return _read_otherwise(evidence, trained)
     if differing := trained.differences(reading):
         return _named(evidence, differing, [*_replayed(evidence), *_counts(evidence)])
+    if not trained.predicts:
+        return _predicts_nothing(evidence, trained)
     if not trained.clears(reading):
         return _undecided_replay(evidence, trained, reading)
     grave = _grave(evidence, Severity.FATAL) + _grave(evidence, Severity.LIKELY)
@@ -118,6 +120,22 @@ def _by_replay(evidence: Evidence) -> Conclusion | None:
     if unseen:
         return _named(evidence, (unseen[0].cause,), [unseen[0].seen, *_counts(evidence)])
     return _cleared(evidence, trained)
+
+
+def _predicts_nothing(evidence: Evidence, trained: Trained) -> Conclusion:
+    """In no reading: the weights themselves are wrong, and only the folders can say which."""
+    grave = _grave(evidence, Severity.FATAL) or _grave(evidence, Severity.LIKELY)
+    named = tuple(dict.fromkeys(f.cause for f in grave))
+    seen = f"in none of {len(trained.candidates)} readings do these weights predict the target"
+    if len(named) == 1:
+        return _named(evidence, named, [*(f.seen for f in grave), seen, *_counts(evidence)])
+    left = named or (Cause.VERIFIER, Cause.LM_HEAD, Cause.TRAINING)
+    return Conclusion(
+        Outcome.UNDECIDED,
+        f"Undecided: {' or '.join(cause.value for cause in left)}; {seen}.",
+        left,
+        tuple(_counts(evidence)),
+    )
 
 
 def _read_otherwise(evidence: Evidence, trained: Trained) -> Conclusion:

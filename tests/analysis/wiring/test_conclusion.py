@@ -135,6 +135,14 @@ def test_a_server_that_reads_otherwise_than_its_sources_say_is_known_by_its_coun
     assert (nothing.outcome, nothing.causes) == (Outcome.UNDECIDED, ())
 
 
+def test_weights_that_predict_nothing_in_any_reading_are_named_by_the_folders_alone() -> None:
+    hopeless = replace(trained(RIGHT), predicts=False)
+    seen = evidence(served=served(RIGHT.boundaries), trained=hopeless)
+    assert conclude(seen).outcome is Outcome.UNDECIDED
+    told = conclude(replace(seen, findings=[finding(Cause.VERIFIER, Severity.LIKELY)]))
+    assert (told.outcome, told.causes) == (Outcome.NAMED, (Cause.VERIFIER,))
+
+
 def test_a_tie_is_undecided_and_says_how_much_more_would_decide() -> None:
     tie = replace(RIGHT, boundaries=(2, 3, 5))
     said = conclude(evidence(served=served((2, 3, 5)), trained=trained(RIGHT, ties=(tie,), more=30)))

@@ -1,4 +1,4 @@
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -25,7 +25,9 @@ from tests.analysis.wiring.dumps import (
 
 SOURCES = {"pair": the_pair, "other": random_target}
 WIRINGS = {"pair": (2, 4, 5), "other": (1, 3, 4)}
-TORN = {  # how ranks can hand over their columns; of [rows, slots, ranks, width]
+TORN: Mapping[
+    str, Callable[[Tensor, int], Tensor]
+] = {  # how ranks can hand over their columns; of [rows, slots, ranks, width]
     "tiled": lambda x, r: x[:, :, r : r + 1].expand_as(x),
     "zeros": lambda x, r: x * (torch.arange(x.shape[2]) == r)[:, None],
     "zeros after": lambda x, r: torch.cat([x[:, :, r : r + 1], torch.zeros_like(x[:, :, 1:])], dim=2),
