@@ -354,7 +354,8 @@ def doctor(
         ),
     ] = "",
     step: Annotated[
-        list[Step] | None, typer.Option(help="This step alone; may be given again. Default all.")
+        list[Step] | None,
+        typer.Option(metavar="STEP", help=f"One alone, or several: {', '.join(Step)}. Default all."),
     ] = None,
     expected: Annotated[
         float | None,
@@ -376,7 +377,7 @@ def doctor(
     engine_version: Annotated[str, typer.Option(help="... its version ...")] = "",
     method: Annotated[str, typer.Option(help="... and the speculative method.")] = "EAGLE3",
     run: Annotated[
-        Path | None, typer.Option("--run", help="Where to keep what is captured; default runs/NAME.")
+        Path | None, typer.Option("--run", help="Where to keep what is captured; default runs/doctor-NAME.")
     ] = None,
     verify_fix: Annotated[
         bool,
@@ -386,8 +387,9 @@ def doctor(
 ) -> None:
     """Find out why a drafter's acceptance is low: look, capture, replay; name a cause only if it is certain.
 
-    The server of a sweep file is started with a probe inside and ended again; yours is not touched. Folders
-    alone can be looked at without any engine: --target, --draft, --engine, --engine-version.
+    The server of a sweep file is started with a probe inside and ended again; yours is not touched.
+
+    Two folders can be looked at without any engine: --target, --draft, --engine, --engine-version, --method.
     """
     from analysis.wiring.diagnosis_lines import diagnosis_lines
     from results.store import RunFolder
