@@ -13,6 +13,7 @@ that were verified in this pass, `next_id`: the token after the last row.
 A probe that cannot go on says why in `unseen.*.txt`, and what it found in `attached.*.txt`.
 """
 
+import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -23,6 +24,27 @@ from results.reasons import Reason
 
 if TYPE_CHECKING:
     from torch import Tensor
+
+
+def lay_plugin(folder: Path, name: str, group: str, function: str, inside: Path) -> Path:
+    """Put a file into the folder as a plugin that an engine finds; what its PYTHONPATH needs first.
+
+    A module and the metadata with an entry point of this group. The folder is one that the server sees by
+    the same path, in a container as well.
+    """
+    place = folder.absolute() / "plugin"
+    metadata = place / f"{name}-1.dist-info"
+    metadata.mkdir(parents=True, exist_ok=True)
+    shutil.copyfile(inside, place / f"{name}.py")
+    told = f"Metadata-Version: 2.1\nName: {name.replace('_', '-')}\nVersion: 1\n"
+    (metadata / "METADATA").write_text(told, "utf-8")
+    (metadata / "entry_points.txt").write_text(f"[{group}]\n{name} = {name}:{function}\n", "utf-8")
+    return place
+
+
+def joined(separator: str, ours: str, theirs: str | None) -> str:
+    """A list of a variable, ours first."""
+    return f"{ours}{separator}{theirs}" if theirs else ours
 
 
 def notes(folder: Path) -> tuple[str, ...]:

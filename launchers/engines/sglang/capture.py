@@ -7,7 +7,6 @@ given the same states, and the rows of its target stand in the order of the toke
 """
 
 import json
-import shutil
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -25,8 +24,6 @@ from results.records import Point
 INSIDE = Path(__file__).with_name("inside_capture.py")
 ASKED = "TUNER_CAPTURE"  # as in the file above, which no process without torch can import
 PLUGIN = "tuner_sglang_capture"
-ENTRY_POINTS = f"[sglang.srt.plugins]\n{PLUGIN} = {PLUGIN}:register\n"
-METADATA = f"Metadata-Version: 2.1\nName: {PLUGIN.replace('_', '-')}\nVersion: 1\n"
 # What of the server's own Python decides about its plugins.
 BEFORE_CODE = """
 import json, os
@@ -112,20 +109,14 @@ def lay_plugin(
     folder: Path, layers: int, boundaries: Collection[int] | None, before: Mapping[str, str]
 ) -> dict[str, str]:
     """Put the plugin into the folder; the variables by which a server with these before finds it."""
-    folder = folder.absolute()
-    place = folder / "plugin"
-    metadata = place / f"{PLUGIN}-1.dist-info"
-    metadata.mkdir(parents=True, exist_ok=True)
-    shutil.copyfile(INSIDE, place / f"{PLUGIN}.py")
-    (metadata / "METADATA").write_text(METADATA, "utf-8")
-    (metadata / "entry_points.txt").write_text(ENTRY_POINTS, "utf-8")
     chosen = None if boundaries is None else sorted(set(boundaries))
     if chosen and not 0 <= chosen[0] <= chosen[-1] <= layers + 1:
         raise UsageError(f"boundaries {chosen}: a target of {layers} layers has 0 to {layers + 1}")
-    asked = {"folder": str(folder), "layers": layers, "boundaries": chosen}
+    place = captures.lay_plugin(folder, PLUGIN, "sglang.srt.plugins", "register", INSIDE)
+    asked = {"folder": str(folder.absolute()), "layers": layers, "boundaries": chosen}
     return {
         ASKED: json.dumps(asked),
-        "PYTHONPATH": ":".join(filter(None, (str(place), before["PYTHONPATH"]))),
+        "PYTHONPATH": captures.joined(":", str(place), before["PYTHONPATH"]),
         **({"SGLANG_PLUGINS": f"{PLUGIN},{allowed}"} if (allowed := before["SGLANG_PLUGINS"]) else {}),
     }
 

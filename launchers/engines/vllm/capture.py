@@ -5,7 +5,6 @@ too, as a module and the metadata by which vLLM finds it. See `inside_capture.py
 """
 
 import json
-import shutil
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -20,8 +19,6 @@ from results.records import KnobValue, Point
 INSIDE = Path(__file__).with_name("inside_capture.py")
 ASKED = "TUNER_CAPTURE"  # as in the file above, which no process without torch can import
 PLUGIN = "tuner_vllm_capture"
-ENTRY_POINTS = f"[vllm.general_plugins]\n{PLUGIN} = {PLUGIN}:install\n"
-METADATA = f"Metadata-Version: 2.1\nName: {PLUGIN.replace('_', '-')}\nVersion: 1\n"
 BEFORE = ("PYTHONPATH", "VLLM_PLUGINS")
 METHODS = ("eagle3", "eagle", "mtp")  # whose drafter is given states of the target in each pass
 # Every module must be called anew in each pass, every position of a prompt be computed, and no round be run
@@ -87,25 +84,16 @@ def variables_there(place: Place, python: str, given: Variables) -> Variables:
 
 def lay_plugin(folder: Path, boundaries: Collection[int] | None, before: Variables) -> dict[str, str]:
     """Put the plugin into the folder; the variables by which a server with these before finds it."""
-    folder = folder.absolute()
-    place = folder / "plugin"
-    metadata = place / f"{PLUGIN}-1.dist-info"
-    metadata.mkdir(parents=True, exist_ok=True)
-    shutil.copyfile(INSIDE, place / f"{PLUGIN}.py")
-    (metadata / "METADATA").write_text(METADATA, "utf-8")
-    (metadata / "entry_points.txt").write_text(ENTRY_POINTS, "utf-8")
-    asked = {"folder": str(folder), "boundaries": None if boundaries is None else sorted(set(boundaries))}
+    place = captures.lay_plugin(folder, PLUGIN, "vllm.general_plugins", "install", INSIDE)
+    chosen = None if boundaries is None else sorted(set(boundaries))
+    asked = {"folder": str(folder.absolute()), "boundaries": chosen}
     return {
         ASKED: json.dumps(asked),
-        "PYTHONPATH": _joined(":", str(place), before.get("PYTHONPATH")),
+        "PYTHONPATH": captures.joined(":", str(place), before.get("PYTHONPATH")),
         **_allowed(before.get("VLLM_PLUGINS")),
     }
 
 
 def _allowed(plugins: str | None) -> dict[str, str]:
     """Unset, all plugins are loaded; otherwise those that are named."""
-    return {} if plugins is None else {"VLLM_PLUGINS": _joined(",", PLUGIN, plugins)}
-
-
-def _joined(separator: str, ours: str, theirs: str | None) -> str:
-    return f"{ours}{separator}{theirs}" if theirs else ours
+    return {} if plugins is None else {"VLLM_PLUGINS": captures.joined(",", PLUGIN, plugins)}
