@@ -116,7 +116,13 @@ def _follows(
         yield f"Which wiring the server uses is undecided: {wiring.why}."
     elif wiring.boundaries is not None:
         as_expected = expected is not None and expected.boundaries == wiring.boundaries
-        but = ", but not as they are" if wiring.faults else ", as was expected" if as_expected else ""
+        but = (
+            ", but not as a head is trained to read them"
+            if wiring.faults
+            else ", as was expected"
+            if as_expected
+            else ""
+        )
         yield f"The server gives its drafter {boundary_names(wiring.boundaries, layers)}{but}."
     else:
         yield "What the server gives its drafter are no states that a head could have been trained with."

@@ -80,7 +80,9 @@ def test_parts_of_ranks_are_a_finding_that_no_reading_tells(tmp_path: Path) -> N
     found, wiring = written(tmp_path, dump(the_pair(), by_rank), replace(HEADER, tensor_parallel=2))
     (finding,) = found.findings
     assert (finding.cause, finding.severity) == (Cause.TENSOR_PARALLEL, Severity.LIKELY)
-    assert found.follows == ("The server gives its drafter b2, b4, b5, but not as they are.",)
+    assert found.follows == (
+        "The server gives its drafter b2, b4, b5, but not as a head is trained to read them.",
+    )
     assert wiring is not None
     assert reading_seen(wiring, EXPECTED) is None
 
