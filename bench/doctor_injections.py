@@ -85,6 +85,8 @@ def sweep_file(injection: Injection, into: Path) -> Path:
             "max_tokens": 64,
             "temperature": 0,
         },
+        "pairing": "together",
+        "patience": {"foreign_cores": 100},  # accepted drafts are counted, and no speed is concluded
     }
     file = into / "sweep.yaml"
     file.write_text(yaml.safe_dump(sweep, sort_keys=False))
