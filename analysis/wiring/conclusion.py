@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 from analysis.wiring.chain import Prediction
 from analysis.wiring.fixes import fix_of
 from analysis.wiring.match import ServedWiring, reading_seen
+from analysis.wiring.reading_words import reading_words
 from analysis.wiring.trained import Trained
 from analysis.wiring.variants import causes
 from results.head_config import Head
@@ -18,7 +19,6 @@ from results.wiring import (
     Outcome,
     Reading,
     Severity,
-    boundary_names,
 )
 
 # What a replay of short greedy prompts cannot see, so that the folders and flags alone speak of it.
@@ -248,9 +248,9 @@ def _replayed(evidence: Evidence) -> Iterator[str]:
     trained, reading = evidence.trained, evidence.reading
     if trained is None or reading is None:
         return
-    given = boundary_names(reading.boundaries, evidence.layers)
-    wanted = boundary_names(trained.best.boundaries, evidence.layers)
-    yield f"the server gives {given}; the head was trained on {wanted}"
+    given = reading_words(reading, evidence.layers, beside=trained.best)
+    wanted = reading_words(trained.best, evidence.layers, beside=reading)
+    yield f"the server reads {given}; the head was trained with {wanted}"
     served = trained.candidate(reading)
     if served is None or reading == trained.best:
         yield f"replayed on {trained.sequences} sequences: {trained.loss:.3f} nats a token above the target"

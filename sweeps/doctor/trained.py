@@ -2,16 +2,16 @@
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import fields
 
 from analysis.wiring.paired import LEAST_SEQUENCES, NAMED_Z
+from analysis.wiring.reading_words import reading_words
 from analysis.wiring.trained import Candidate, Trained
 from analysis.wiring.variants import published_reading
 from analysis.wiring.vocabulary import Pair
 from results.checkpoint import Checkpoint
 from results.errors import UsageError
 from results.hidden_states import AnyDump
-from results.wiring import Cause, Finding, Hypothesis, Reading, Section, Severity, Step, boundary_names
+from results.wiring import Cause, Finding, Hypothesis, Reading, Section, Severity, Step
 from sweeps.doctor.replay import distinct, examine, open_pair, ranked_part
 
 SHOWN = 8  # of the candidates
@@ -50,16 +50,6 @@ def section(
     ), trained
 
 
-def reading_words(reading: Reading, layers: int, beside: Reading | None = None) -> str:
-    """Its boundaries, and in what else it differs from another (from EAGLE-3 as published)."""
-    usual = beside or Reading(reading.boundaries)
-    names = [f.name for f in fields(Reading) if f.name != "boundaries"]
-    differing = [n for n in names if getattr(reading, n) != getattr(usual, n)]
-    return ", ".join(
-        [boundary_names(reading.boundaries, layers), *(_field_words(reading, n) for n in differing)]
-    )
-
-
 def doubts(dump: AnyDump, pair: Pair) -> Iterator[str]:
     """Text on which a replay misleads: in one that loops or is random wrong readings do well."""
     from itertools import islice
@@ -70,13 +60,6 @@ def doubts(dump: AnyDump, pair: Pair) -> Iterator[str]:
     surprises = [text.surprise() for text in islice(ranked_part(dump, pair), LEAST_SEQUENCES)]
     if sum(surprises) / len(surprises) > RANDOM_SHARE * math.log(pair.target.vocabulary):
         yield "caution: the text is random to the target, which tells readings apart badly: use ordinary text"
-
-
-def _field_words(reading: Reading, name: str) -> str:
-    value, words = getattr(reading, name), name.replace("_", " ")
-    if isinstance(value, bool):
-        return words if value else f"not {words}"
-    return f"{words} {value:g}" if isinstance(value, float) else f"{words} {value}"
 
 
 def _checked(trained: Trained, dump: AnyDump) -> str:

@@ -85,7 +85,7 @@ def test_other_layers_are_named_in_boundaries_with_the_engines_fix() -> None:
     assert (said.outcome, said.causes, said.fix) == (Outcome.NAMED, (Cause.LAYERS,), fix)
     assert wanted == [RIGHT.boundaries]
     assert said.accept_length_after == 2.5
-    assert said.evidence[0] == "the server gives b3, b5, b6; the head was trained on b2, b4, b5"
+    assert said.evidence[0] == "the server reads b3, b5, b6; the head was trained with b2, b4, b5"
 
 
 def test_what_no_training_has_comes_before_any_replay() -> None:
@@ -113,6 +113,10 @@ def test_how_the_engine_reads_against_how_it_was_trained(wrong: dict[str, Any], 
     seen = evidence(expected=own, served=served(own.boundaries), trained=trained(RIGHT, own))
     said = conclude(seen)
     assert (said.outcome, said.causes) == (Outcome.NAMED, (cause,))
+    served_as, trained_as = said.evidence[0].split("; ")
+    assert served_as.removeprefix("the server reads ") != trained_as.removeprefix(
+        "the head was trained with "
+    )
 
 
 def test_a_server_that_reads_otherwise_than_its_sources_say_is_known_by_its_counts() -> None:

@@ -8,7 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
+from analysis.wiring.fused import find_inputs
 from analysis.wiring.match import ServedWiring, served_wiring
+from analysis.wiring.sample import take
 from results.hidden_states import HiddenStates
 from results.wiring import Cause, boundary_name
 from tests.analysis.wiring.dumps import (
@@ -207,13 +209,34 @@ def test_one_rank_has_no_incomplete_sums() -> None:
     assert "one rank" in found.why
 
 
-def test_an_incomplete_sum_is_not_claimed_where_the_layers_around_it_were_not_captured() -> None:
+@pytest.mark.parametrize("missing", [1, 3])
+def test_an_incomplete_sum_is_not_claimed_where_the_layers_around_it_were_not_captured(missing: int) -> None:
     source = the_pair()
-    sequences = _summed_in_part(source, (2, 4, 5), 4, 1, torch.float32)
+    sequences = _summed_in_part(source, (2, 5, 6), 4, 1, torch.float32)
     partly = (
-        replace(s, states={b: state for b, state in s.states.items() if b not in (3, 6)}) for s in sequences
+        replace(s, states={b: state for b, state in s.states.items() if b != missing}) for s in sequences
     )
     found = asked(source, partly)
+    assert (found.decided, found.faults) == (False, ())
+
+
+def test_an_incomplete_sum_is_recognised_also_where_little_is_missing() -> None:
+    source = the_pair()
+    found = asked(source, dump(source, lambda s: s[4] - 0.08 * (s[4] - s[3])), 1)
+    assert found.slots[0].exact  # by its distance alone
+    assert (found.boundaries, causes(found)) == ((4,), [Cause.TENSOR_PARALLEL])
+
+
+def test_a_state_on_two_ways_is_not_named() -> None:
+    source = the_pair()
+    found = asked(source, dump(source, lambda s: s[5] + 0.3 * (s[6] - s[5]) - 0.3 * (s[5] - s[4])), 1)
+    assert (found.decided, found.faults) == (False, ())
+
+
+def test_next_to_nothing_is_not_on_the_way_from_a_state_to_its_opposite() -> None:
+    text = torch.randn(60, 64, generator=torch.Generator().manual_seed(4))
+    turned = HiddenStates(torch.arange(61), 30, {0: text, 1: -3 * text, 2: -4 * text}, 1e-3 * text.roll(1, 1))
+    found = served_wiring([turned], 2, 1)
     assert (found.decided, found.faults) == (False, ())
 
 
@@ -224,6 +247,14 @@ def _summed_in_part(
     for text, sequence in zip(source.texts, healthy, strict=True):
         parts = text.states | source.partial(text, ranks, rank)
         yield replace(sequence, served_aux=torch.cat([parts[b] for b in boundaries], dim=-1).to(dtype))
+
+
+@pytest.mark.parametrize("factors", [(2.5, 2.5, 2.5), (4.0, 2.0, 4.0), (-2.0, -2.0, -2.0)])
+def test_a_multiple_that_no_number_of_ranks_makes_is_no_fault(factors: tuple[float, ...]) -> None:
+    source = the_pair()
+    scale = torch.tensor(factors).repeat_interleave(source.hidden)
+    found = asked(source, dump(source, lambda states: scale * beside((2, 4, 5))(states)))
+    assert (found.decided, found.boundaries, found.faults) == (False, None, ())
 
 
 @pytest.mark.parametrize(("ranks", "fault"), [(None, True), (4, True), (8, False)])
@@ -284,6 +315,30 @@ def test_the_first_position_may_be_as_long_as_all_others_together() -> None:
     assert (found.decided, found.boundaries) == (True, (2, 4, 5))
     spoilt = [replace(s, served_aux=_nonsense_first(s.served_aux)) for s in sequences]
     assert asked(source, iter(spoilt)).boundaries == (2, 4, 5)
+
+
+def test_rows_much_longer_than_the_others_count_as_one_row_each() -> None:
+    source = the_pair()
+
+    def spoilt() -> Iterator[HiddenStates]:
+        for s in dump(source, beside((2, 4, 5))):
+            states = {b: state.clone() for b, state in s.states.items()}
+            for state in states.values():
+                state[s.prompt_tokens + 1] *= 150
+            given = beside((2, 4, 5))(states)
+            given[s.prompt_tokens + 1] *= 1.1
+            yield replace(s, states=states, served_aux=given)
+
+    found = asked(source, spoilt())
+    assert (found.decided, found.boundaries, found.faults) == (True, (2, 4, 5), ())
+
+
+def test_a_sequence_of_another_width_is_left_out() -> None:
+    source = the_pair()
+    first, *others = dump(source, beside((2, 4, 5)))
+    narrow = replace(first, served_aux=beside((2, 4))(first.states))
+    found = asked(source, iter([*others, narrow]))
+    assert (found.decided, found.boundaries, found.sequences) == (True, (2, 4, 5), 8)
 
 
 def _nonsense_first(given: Tensor | None) -> Tensor:
@@ -407,6 +462,18 @@ def test_a_slot_that_the_layer_does_not_read_is_not_named() -> None:
     found = served_wiring(sequences, source.layers, 3, fc_weight=weight)
     assert (found.decided, found.boundaries) == (False, None)
     assert "slot" in found.why
+
+
+def test_slots_that_the_layer_reads_alike_are_in_no_order() -> None:
+    source, weight = the_pair(), pair_fc().clone()
+    weight[:, :128] = weight[:, 128:256]
+    sequences = fused(dump(source, beside((2, 4, 5))), weight)
+    sample = take(sequences, ())
+    output = sample.fc()
+    assert output is not None
+    found = find_inputs(output, weight, sample, source.layers)
+    assert {slot.boundary for slot in found} == {2, 4, 5}
+    assert not any(slot.exact for slot in found)
 
 
 def test_states_and_output_together_tell_whether_the_weights_are_the_ones() -> None:
