@@ -374,7 +374,9 @@ def doctor(
     draft: Annotated[Path | None, typer.Option(help="... the drafter's ...")] = None,
     engine: Annotated[str, typer.Option(help="... sglang, vllm or llamacpp ...")] = "sglang",
     engine_version: Annotated[str, typer.Option(help="... its version ...")] = "",
-    method: Annotated[str, typer.Option(help="... and the speculative method.")] = "EAGLE3",
+    method: Annotated[
+        str, typer.Option(help="... and the speculative method; default EAGLE-3, of llama.cpp none.")
+    ] = "",
     run: Annotated[
         Path | None, typer.Option("--run", help="Where to keep what is captured; default runs/NAME.")
     ] = None,
