@@ -375,7 +375,9 @@ def doctor(
     draft: Annotated[Path | None, typer.Option(help="... the drafter's ...")] = None,
     engine: Annotated[str, typer.Option(help="... sglang, vllm or llamacpp ...")] = "sglang",
     engine_version: Annotated[str, typer.Option(help="... its version ...")] = "",
-    method: Annotated[str, typer.Option(help="... and the speculative method.")] = "EAGLE3",
+    method: Annotated[
+        str, typer.Option(help="... and the speculative method; default EAGLE-3, of llama.cpp none.")
+    ] = "",
     run: Annotated[
         Path | None, typer.Option("--run", help="Where to keep what is captured; default runs/doctor-NAME.")
     ] = None,
@@ -415,15 +417,16 @@ def doctor(
 
 
 def _verify(patient: "Patient", fix: "Fix", folder: "RunFolder") -> int:
-    """Measure a change, and print what it does; the exit code of the comparison."""
-    from sweeps.doctor.verify import acceptance_lines, verify
+    """Measure the change, and print what it does; 0 if more is accepted with it."""
+    from sweeps.doctor.verify import compared_in, exit_code, lines, verify
 
-    with _stop_on_signal() as stopped, _progress(folder) as observer:
+    with _stop_on_signal() as stopped, _progress(compared_in(folder)) as observer:
         verified = verify(patient, fix, folder, observer, stopped)
-    code = _conclude(verified)
-    for line in acceptance_lines(verified):
+    if verified.folder is not None:
+        _conclude(verified.folder)
+    for line in lines(verified):
         _say(line)
-    return INTERRUPTED if stopped() else code
+    return INTERRUPTED if stopped() else exit_code(verified)
 
 
 def _conclude(folder: "RunFolder") -> int:

@@ -121,6 +121,9 @@ class FakeEngine:
     def torch_of(self, point: Point) -> None:
         return None
 
+    def device(self, point: Point) -> str:
+        return ""
+
     def is_ready(self, endpoint: Endpoint) -> bool:
         return is_ok(f"{endpoint.base_url}/health")
 

@@ -83,6 +83,27 @@ def test_layers_one_too_high_are_named_and_mended_for_the_engine(
     assert conclusion["accept_length_after"] > conclusion["accept_length"] > 1
 
 
+def test_a_draft_that_llama_cpp_would_load_and_never_use(tmp_path: Path) -> None:
+    """Its log says that the draft was loaded, its slots stay idle, and no --spec-type was given."""
+    for name in ("target.gguf", "draft.gguf"):
+        (tmp_path / name).write_bytes(b"GGUF")
+    files = ["--target", str(tmp_path / "target.gguf"), "--draft", str(tmp_path / "draft.gguf")]
+    code, said = run(*files, "--engine", "llamacpp")
+    assert code == 0
+    assert "NAMED: The drafter is not used." in said
+    assert "add --spec-type draft-simple" in said
+    code, said = run(*files, "--engine", "llamacpp", "--method", "draft-simple")
+    assert code == 4
+    assert "not used" not in said
+
+
+def test_the_method_left_out_is_the_engine_s_name_for_eagle_3() -> None:
+    folders = ["--target", str(HERE / "target"), "--draft", str(HERE / "head"), "--step=wiring", "--json"]
+    for engine in ("sglang", "vllm"):
+        [section] = json.loads(run(*folders, "--engine", engine)[1])["sections"]
+        assert [f for f in section["findings"] if f["severity"] != "INFO"] == []
+
+
 def test_one_step_alone_and_what_it_needs(tmp_path: Path) -> None:
     code, said = run(*FOLDERS, "--draft", str(HERE / "head"), "--step", "served")
     assert code == 0

@@ -137,6 +137,9 @@ class Attached:
     def torch_of(self, point: Point) -> None:
         return None
 
+    def device(self, point: Point) -> str:
+        return ""
+
     # While it is measured
 
     def is_ready(self, endpoint: Endpoint) -> bool:

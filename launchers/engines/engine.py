@@ -196,6 +196,9 @@ class Engine(Protocol):
     def torch_of(self, point: Point) -> tuple[Place, str] | None:
         """The Python whose torch, and with it NCCL, a server of this Point uses; None if it uses none."""
 
+    def device(self, point: Point) -> str:
+        """What a server of this Point computes on, by torch's name (`cpu`, `cuda`); "" if not known."""
+
     def is_ready(self, endpoint: Endpoint) -> bool:
         """Whether the server accepts requests now; never raises for a server that is not up yet."""
 

@@ -13,6 +13,7 @@ from sweeps.doctor.patient import Patient, from_folders, from_sweep
 from sweeps.sweep import load_sweep
 
 UNDECIDED = 4
+USUAL_METHOD = {"sglang": "EAGLE3", "vllm": "eagle3"}  # llama.cpp's own default is none
 
 
 def patient_of(
@@ -33,7 +34,8 @@ def patient_of(
         raise UsageError(
             "name a sweep file that starts the server, or two folders: --target FOLDER --draft FOLDER"
         )
-    return from_folders(target, draft, *engine)
+    name, version, method = engine
+    return from_folders(target, draft, name, version, method or USUAL_METHOD.get(name, ""))
 
 
 def asked_of(

@@ -223,7 +223,8 @@ def _trained(patient: Patient, chart: _Chart, told: Callable[[str], None]) -> Se
 
 
 def _no_dump(chart: _Chart) -> str:
-    return f"nothing was captured: {chart.ended}" if chart.ended else f"nothing was captured: {NEEDS_SERVER}"
+    section = chart.sections.get(Step.CAPTURE)
+    return f"nothing was captured: {chart.ended or (section.skipped if section else '') or NEEDS_SERVER}"
 
 
 def _evidence_without_replay(patient: Patient, chart: _Chart) -> Evidence:

@@ -1,5 +1,6 @@
 """Who is examined: one drafter beside one target on one engine, from a sweep file or from two folders."""
 
+import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -83,29 +84,49 @@ def _only(engine: Engine, served: Served, point: Point) -> Space:
 
 def _drafting(plan: Plan, point: Point) -> Drafting | None:
     served, engine = plan.served, plan.engine
-    if served.draft is None or not Path(served.draft).is_dir() or not Path(served.model).is_dir():
+    if served.draft is None or not Path(served.draft).exists() or not Path(served.model).exists():
         return None
+    device = engine.device(point)
     return Drafting(
         target=read_checkpoint(Path(served.model)),
         head=read_checkpoint(Path(served.draft)),
         engine=engine.name,
         version=engine.version().split(" ")[-1],
         method=point.method,
-        settings=flags_of(engine.command(point, served, port=1)),
+        settings={
+            **({"device": device} if device else {}),
+            **flags_of(engine.command(point, served, port=1)),
+        },
         variables={n: v for n, v in engine.environment(point, served).items() if v is not None},
     )
 
 
 def flags_of(words: Sequence[str]) -> Mapping[str, KnobValue]:
-    """`--name value` and `--name=value` of a command line, by name without dashes; True for a bare flag."""
+    """`--name value` and `--name=value` of a command line, by name without dashes; True for a bare flag.
+
+    Of a value that is a JSON object also each of its entries, as `name.key`.
+    """
     found: dict[str, KnobValue] = {}
     for at, word in enumerate(words):
         if re.match(r"--?[a-zA-Z]", word) is None:
             continue
         name, equals, value = word.lstrip("-").partition("=")
-        following = words[at + 1] if at + 1 < len(words) else "--"
+        following = words[at + 1] if at + 1 < len(words) else "--none"
         found[name] = value if equals else True if re.match(r"--?[a-zA-Z]", following) else following
+        found |= _entries(name, found[name])
     return found
+
+
+def _entries(name: str, value: object) -> dict[str, KnobValue]:
+    if isinstance(value, str) and value.startswith("{"):
+        try:
+            value = json.loads(value)
+        except ValueError:
+            return {}
+    if isinstance(value, Mapping):
+        entries = (_entries(f"{name}.{key}", one) for key, one in value.items())
+        return {inner: kept for found in entries for inner, kept in found.items()}
+    return {name: value} if isinstance(value, int | float | str | bool) else {}
 
 
 def needs_drafter(patient: Patient) -> Drafting:

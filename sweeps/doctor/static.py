@@ -85,8 +85,9 @@ def _seen(drafting: Drafting, served: Reading | None, trained: Sequence[Hypothes
     yield f"target: {layers or 'an unknown number of'} layers, {architecture}"
     for checkpoint in (drafting.head, drafting.target):
         if checkpoint.unread:
-            some = ", ".join(checkpoint.unread[:3])
-            yield f"not looked into, so what hangs on it is skipped: {some} of {checkpoint.folder.name}"
+            some, name = ", ".join(checkpoint.unread[:3]), checkpoint.folder.name
+            whose = "" if some == name else f" of {name}"
+            yield f"not looked into, so what hangs on it is skipped: {some}{whose}"
     if served is not None and layers:
         release = f"{drafting.engine} {drafting.version}".strip()
         yield f"{release} reads {boundary_names(served.boundaries, layers)}"

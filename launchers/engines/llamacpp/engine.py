@@ -179,6 +179,9 @@ class LlamaCpp:
     def torch_of(self, point: Point) -> None:
         return None
 
+    def device(self, point: Point) -> str:
+        return ""
+
     def is_ready(self, endpoint: Endpoint) -> bool:
         return is_ok(f"{endpoint.base_url}/health")
 

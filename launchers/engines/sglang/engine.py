@@ -153,6 +153,9 @@ class Sglang:
         installation = self._at(point.shared)
         return installation.place, installation.python
 
+    def device(self, point: Point) -> str:
+        return ""
+
     def is_ready(self, endpoint: Endpoint) -> bool:
         return is_ok(f"{endpoint.base_url}/health")
 

@@ -250,6 +250,9 @@ class Vllm:
         place = self._places(point.image)
         return place, place.program(self._server)
 
+    def device(self, point: Point) -> str:
+        return self._known(point.image).device
+
     def is_ready(self, endpoint: Endpoint) -> bool:
         return is_ok(f"{endpoint.base_url}/health")
 
