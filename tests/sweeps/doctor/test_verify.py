@@ -47,7 +47,7 @@ def test_each_side_is_told_with_what_went_wrong() -> None:
         "as it is: CRASH_UNDER_LOAD: IndexError",
         "changed: 3.10 tokens a round",
     ]
-    broken = Verified(Accepted(1.0, "BROKEN_DRAFTER: slot 0"), Accepted(None), RunFolder("run"))
+    broken = Verified(Accepted(1.0, "BROKEN_DRAFTER: slot 0"), Accepted(None), RunFolder(Path("run")))
     assert list(lines(broken))[:2] == [
         "as it is: 1.00 tokens a round; BROKEN_DRAFTER: slot 0",
         "changed: not measured",
