@@ -241,16 +241,20 @@ def _fix(evidence: Evidence, cause: Cause) -> Fix | None:
     told = next((f.fix for f in evidence.findings if f.cause is cause and f.fix is not None), None)
     if told is not None or trained is None or reading is None:
         return told
-    return fix_of(cause, reading, trained.best, evidence.head)
+    return fix_of(cause, reading, trained.nearest(reading), evidence.head)
 
 
 def _replayed(evidence: Evidence) -> Iterator[str]:
     trained, reading = evidence.trained, evidence.reading
     if trained is None or reading is None:
         return
-    given = reading_words(reading, evidence.layers, beside=trained.best)
-    wanted = reading_words(trained.best, evidence.layers, beside=reading)
-    yield f"the server reads {given}; the head was trained with {wanted}"
+    best = trained.nearest(reading)
+    given = reading_words(reading, evidence.layers, beside=best)
+    wanted = reading_words(best, evidence.layers, beside=reading)
+    if causes(reading, best) == (Cause.LM_HEAD,):
+        yield f"with the target's rows in place of its lm_head the head predicts; the server reads {given}"
+    else:
+        yield f"the server reads {given}; the head was trained with {wanted}"
     served = trained.candidate(reading)
     if served is None or reading == trained.best:
         yield f"replayed on {trained.sequences} sequences: {trained.loss:.3f} nats a token above the target"

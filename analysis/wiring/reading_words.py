@@ -19,4 +19,6 @@ def _field_words(reading: Reading, name: str) -> str:
     value, words = getattr(reading, name), name.replace("_", " ")
     if isinstance(value, bool):
         return words if value else f"not {words}"
+    if value is None:
+        return f"no {words}"
     return f"{words} {value:g}" if isinstance(value, float) else f"{words} {value}"

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 from analysis.wiring.paired import LEAST_SEQUENCES, Comparison, compare
 from analysis.wiring.replay import Loss
@@ -52,6 +52,10 @@ class Trained:
         """The one of this Reading; None if it was not tried, or cannot be run."""
         return next((c for c in self.candidates if c.reading == reading), None)
 
+    def nearest(self, served: Reading) -> Reading:
+        """Of the best and what is the same on this text, the one that differs least from a server's."""
+        return min((self.best, *self.same), key=lambda reading: _distance(reading, served))
+
     def clears(self, served: Reading) -> bool:
         """Whether a server that reads so loses nothing by it: the best, or as good."""
         return self.named and served in (self.best, *self.same, *self.harmless)
@@ -67,6 +71,10 @@ class Trained:
             return ()
         differing = [causes(served, reading) for reading in possible]
         return tuple(c for c in differing[0] if all(c in others for others in differing))
+
+
+def _distance(one: Reading, other: Reading) -> int:
+    return sum(getattr(one, f.name) != getattr(other, f.name) for f in fields(Reading))
 
 
 def judge(tried: Sequence[tuple[Reading, Sequence[Loss]]], starts: Sequence[Reading]) -> Trained:

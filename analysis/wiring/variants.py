@@ -3,7 +3,7 @@
 rounded that the server does not round.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any
 
@@ -74,9 +74,19 @@ def causes(served: Reading, trained: Reading) -> tuple[Cause, ...]:
     found += [_CAUSES[name] for name in _CAUSES if getattr(served, name) != getattr(trained, name)]
     if served.d2t != trained.d2t:
         found.append(_d2t(served.d2t, trained.d2t))
+    if Cause.LM_HEAD in found and trained.lm_head is Source.TARGET:
+        return (Cause.LM_HEAD,)  # another's stands in for it, and with that the rest is told wrongly
     if Cause.ALGORITHM in found:  # without the fusion layer the states are another kind of thing altogether
         found = [cause for cause in found if cause not in (Cause.LAYERS, Cause.ORDER)]
     return tuple(dict.fromkeys(found))
+
+
+def changed(served: Reading, trained: Reading, named: Collection[Cause]) -> Reading:
+    """How a server reads after a change of these causes alone."""
+    fields = [name for name, cause in _CAUSES.items() if cause in named]
+    fields += ["boundaries"] if {Cause.LAYERS, Cause.ORDER, Cause.ALGORITHM} & set(named) else []
+    fields += ["d2t"] if {Cause.D2T, Cause.D2T_MISSING, Cause.D2T_ABSOLUTE} & set(named) else []
+    return replace(served, **{name: getattr(trained, name) for name in fields})
 
 
 def _layers(served: Reading, trained: Reading) -> Cause:

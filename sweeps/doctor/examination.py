@@ -13,7 +13,7 @@ from analysis.wiring.observed import Observed
 from analysis.wiring.replies import Reply
 from analysis.wiring.sanity import Readout
 from analysis.wiring.trained import Trained
-from analysis.wiring.variants import variants
+from analysis.wiring.variants import changed, variants
 from analysis.wiring.vocabulary import Pair
 from launchers.engines.wiring import wiring_of
 from results.errors import MeasurementInvalid, UsageError
@@ -258,7 +258,7 @@ def _evidence(patient: Patient, chart: _Chart) -> Evidence:
     if not drafts or dump.header.temperature != 0:
         return evidence
     found = _beside(dump, pair, reading, drafts)
-    best = _beside(dump, pair, chart.trained.best, drafts)
+    best = _beside(dump, pair, _after(evidence, reading, chart.trained), drafts)
     evidence = replace(
         evidence,
         counted=(found or best or (None, None))[1],
@@ -269,6 +269,13 @@ def _evidence(patient: Patient, chart: _Chart) -> Evidence:
         return evidence
     others = {repr(o): (o, _beside(dump, pair, o, drafts)) for o in variants(reading, pair)}
     return replace(evidence, explaining=tuple(o for o, both in others.values() if both and fits(*both)))
+
+
+def _after(evidence: Evidence, reading: Reading, trained: Trained) -> Reading:
+    """How the server would read after the change that the conclusion is about to propose."""
+    faults = evidence.served.faults if evidence.served is not None else ()
+    named = {*trained.differences(reading), *(fault.cause for fault in faults)}
+    return changed(reading, trained.nearest(reading), named)
 
 
 def _beside(dump: AnyDump, pair: Pair, reading: Reading, drafts: int) -> tuple[Prediction, Prediction] | None:

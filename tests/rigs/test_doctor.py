@@ -19,7 +19,7 @@ from results.wiring import Cause, Outcome
 from tests.rigs.injections import IDS, INJECTIONS, Injection
 from tests.rigs.needed import needed_rig
 
-pytestmark = [pytest.mark.rig, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.rig, pytest.mark.timeout(1200)]
 PAIR = Path(__file__).with_name("pair")
 ARGS: Mapping[str, Mapping[str, KnobValue]] = {
     "sglang": {
@@ -129,7 +129,8 @@ def test_the_change_for_layers_one_too_high_restores_acceptance(tmp_path: Path) 
     file = sweep_file(tmp_path, "sglang", injection.make(tmp_path / "head"), patience=patience)
     diagnosis, said, code = doctor(file, "--verify-fix")
     conclusion = diagnosis["conclusion"]
-    assert (conclusion["outcome"], set(conclusion["causes"])) == (Outcome.NAMED, injection.causes)
+    assert conclusion["outcome"] == Outcome.NAMED
+    assert set(conclusion["causes"]) == injection.causes
     assert conclusion["fix"]["config"] == {f"eagle_config.{IDS}": [1, 3, 4]}
     assert code == 0
     as_it_is, changed = (tokens_a_round(said, side) for side in ("as it is", "changed"))
