@@ -370,11 +370,16 @@ def doctor(
     sequences: Annotated[
         int, typer.Option(help="Prompts to capture.", parser=_reads(int, 1, 10_000), metavar="<int>")
     ] = 24,
-    target: Annotated[Path | None, typer.Option(help="Without a sweep file: the target's folder ...")] = None,
-    draft: Annotated[Path | None, typer.Option(help="... the drafter's ...")] = None,
+    target: Annotated[
+        str | None,
+        typer.Option(help="Without a sweep file: the target's folder, or its Hugging Face name ..."),
+    ] = None,
+    draft: Annotated[str | None, typer.Option(help="... the drafter's ...")] = None,
     engine: Annotated[str, typer.Option(help="... sglang, vllm or llamacpp ...")] = "sglang",
     engine_version: Annotated[str, typer.Option(help="... its version ...")] = "",
-    method: Annotated[str, typer.Option(help="... and the speculative method.")] = "EAGLE3",
+    method: Annotated[
+        str | None, typer.Option(help="... and the speculative method; default the engine's EAGLE-3.")
+    ] = None,
     run: Annotated[
         Path | None, typer.Option("--run", help="Where to keep what is captured; default runs/NAME.")
     ] = None,
