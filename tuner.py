@@ -399,6 +399,8 @@ def doctor(
     from sweeps.doctor.asking import asked_of, exit_code, patient_of
     from sweeps.doctor.examination import examine
 
+    if as_json and verify_fix:
+        raise UsageError("--verify-fix prints a verdict, which is no JSON: leave out --json")
     started_from = (engine, engine_version, method)
     patient = patient_of(file, overrides or (), point, (target, draft), started_from, _tell)
     asked = asked_of(patient, step or (), dump, expected, sequences)

@@ -55,7 +55,8 @@ def _finding(finding: Finding) -> "Iterator[RenderableType]":
 def _conclusion(conclusion: Conclusion) -> "Iterator[RenderableType]":
     yield text("")
     yield text(
-        f"{conclusion.outcome}: {conclusion.sentence}", f"bold {_OUTCOMES[conclusion.outcome]}".strip()
+        f"{conclusion.outcome}: {conclusion.sentence.removeprefix('Undecided: ')}",
+        f"bold {_OUTCOMES[conclusion.outcome]}".strip(),
     )
     for line in conclusion.evidence:
         yield _line("  because  ", line)

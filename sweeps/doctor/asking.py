@@ -9,6 +9,7 @@ from launchers.containers.image import Told, silent
 from results.errors import UsageError
 from results.wiring import Diagnosis, Outcome, Step
 from sweeps.doctor.examination import COMPUTING, Asked
+from sweeps.doctor.fitting import check_dump
 from sweeps.doctor.loaders import open_dump
 from sweeps.doctor.patient import Patient, from_folders, from_sweep
 from sweeps.sweep import load_sweep
@@ -47,9 +48,12 @@ def asked_of(
     lacking = missing_packages() if wanted & COMPUTING and has_states else ""
     if lacking and wanted <= COMPUTING | {Step.CONCLUSION}:
         raise UsageError(lacking)
+    opened = open_dump(dump.expanduser(), layers=layers) if dump is not None and not lacking else None
+    if opened is not None and wanted & COMPUTING and patient.drafting is not None:
+        check_dump(opened, patient.drafting.target)
     return Asked(
         steps=wanted,
-        dump=open_dump(dump, layers=layers) if dump is not None and not lacking else None,
+        dump=opened,
         expected=expectation(expected) if expected is not None else None,
         sequences=sequences,
         lacking=lacking,

@@ -134,6 +134,11 @@ def _race(
 ) -> Raced:
     """The first of the readings is never given up either."""
     raced = race(readings, [*kept, readings[0]], _texts(dump, pair, steps), steps)
+    found = [loss for _, losses in raced for loss in losses]
+    if raced and not any(loss.rows for loss in found):
+        raise UsageError(f"no sequence of {dump.folder} is long enough: {steps + 2} tokens are the least")
+    if not all(math.isfinite(loss.nats) for loss in found):
+        raise UsageError(f"{dump.folder} holds states that are not finite numbers: it cannot be replayed")
     if not raced:
         raise UsageError("the head cannot be read in any of the ways tried: see its static wiring")
     return raced
