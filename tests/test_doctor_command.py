@@ -201,3 +201,10 @@ def test_a_dump_that_cannot_be_replayed_is_no_crash(
     Dump.write(tmp_path, HEADER, iter([HiddenStates(torch.arange(rows + 1), 1, states)]))
     code, printed = run(*FOLDERS, "--draft", str(HERE / "head"), "--dump", str(tmp_path), "--step", "trained")
     assert code == 0 and said in " ".join(printed.split())
+
+
+def test_a_remark_on_a_healthy_head_claims_no_cause(tmp_path: Path) -> None:
+    own = head(tmp_path / "head", rope_theta=5e5, rope_scaling={"rope_type": "linear", "factor": 2.0})
+    _, said = run(*FOLDERS, "--draft", str(own), "--step", "wiring")
+    assert "INFO     the drafter's rotations" in said
+    assert Cause.ROPE.value not in said
