@@ -371,13 +371,17 @@ def doctor(
     sequences: Annotated[
         int, typer.Option(help="Prompts to capture.", parser=_reads(int, 1, 10_000), metavar="<int>")
     ] = 24,
-    target: Annotated[Path | None, typer.Option(help="Without a sweep file: the target's folder ...")] = None,
-    draft: Annotated[Path | None, typer.Option(help="... the drafter's ...")] = None,
+    target: Annotated[
+        str | None,
+        typer.Option(help="Without a sweep file: the target's folder, or its Hugging Face name ..."),
+    ] = None,
+    draft: Annotated[str | None, typer.Option(help="... the drafter's ...")] = None,
     engine: Annotated[str, typer.Option(help="... sglang, vllm or llamacpp ...")] = "sglang",
     engine_version: Annotated[str, typer.Option(help="... its version ...")] = "",
     method: Annotated[
-        str, typer.Option(help="... and the speculative method; default EAGLE-3, of llama.cpp none.")
-    ] = "",
+        str | None,
+        typer.Option(help="... and the speculative method; default EAGLE-3, of llama.cpp none."),
+    ] = None,
     run: Annotated[
         Path | None, typer.Option("--run", help="Where to keep what is captured; default runs/doctor-NAME.")
     ] = None,
@@ -398,6 +402,8 @@ def doctor(
     from sweeps.doctor.asking import asked_of, exit_code, patient_of
     from sweeps.doctor.examination import examine
 
+    if as_json and verify_fix:
+        raise UsageError("--verify-fix prints a verdict, which is no JSON: leave out --json")
     started_from = (engine, engine_version, method)
     patient = patient_of(file, overrides or (), point, (target, draft), started_from, _tell)
     asked = asked_of(patient, step or (), dump, expected, sequences)

@@ -68,6 +68,16 @@ class AnyDump(Protocol):
     def __iter__(self) -> Iterator[HiddenStates]: ...
 
 
+def _check_numbers(header: DumpHeader) -> None:
+    """Raises ValueError."""
+    for name, least in (("layers", 1), ("tensor_parallel", 1), ("drafts_per_round", 0)):
+        value = getattr(header, name)
+        if type(value) is not int or value < least:
+            raise ValueError(f"{name} is {value!r}")
+    if not isinstance(header.temperature, float | int | None):
+        raise ValueError(f"temperature is {header.temperature!r}")
+
+
 class Dump:
     """A dump on disk. Raises UsageError if it is none, or damaged."""
 
@@ -81,7 +91,9 @@ class Dump:
             schema = fields.get("schema")
             if schema != SCHEMA:
                 raise UsageError(f"{self.folder}: a dump of schema {schema!r}; this tuner reads {SCHEMA}")
-            return DumpHeader(**{**fields, "notes": tuple(fields.get("notes", ()))})
+            header = DumpHeader(**{**fields, "notes": tuple(fields.get("notes", ()))})
+            _check_numbers(header)
+            return header
         except (OSError, ValueError, TypeError, AttributeError) as error:
             raise UsageError(f"{self.folder} is no dump of hidden states: {error}") from None
 

@@ -1,7 +1,10 @@
 """`tuner doctor` from the command line, over a dump of the committed pair as a server would have made it."""
 
 import json
+import os
 import shutil
+import subprocess
+import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -124,6 +127,13 @@ def test_nothing_to_go_on_is_undecided(tmp_path: Path) -> None:
         (["--target", str(HERE / "target")], "--draft FOLDER"),
         (["sweep.yaml", "--target", "x"], "--target and --draft are for folders"),
         ([*FOLDERS, "--draft", "nowhere"], "nowhere"),
+        ([*FOLDERS, "--draft", "~/nowhere"], "~/nowhere: no such folder"),
+        ([*FOLDERS, "--draft", "some/head"], "no model of that name in"),
+        ([*FOLDERS, "--draft", __file__], "name its folder"),
+        ([*FOLDERS, "--draft", str(HERE)], r"holds no config\.json"),
+        (["--target", str(HERE / "head"), "--draft", str(HERE / "target")], "the other way round"),
+        (["--target", str(HERE / "head"), "--draft", str(HERE / "head")], "no target"),
+        ([*FOLDERS, "--draft", str(HERE / "head"), "--json", "--verify-fix"], "leave out --json"),
         ([*FOLDERS, "--draft", str(HERE / "head"), "--engine", "trt"], "trt"),
         ([*FOLDERS, "--draft", str(HERE / "head"), "--dump", "nowhere"], "nowhere"),
     ],
@@ -136,3 +146,86 @@ def test_mistakes_are_told(arguments: list[str], said: str) -> None:
 @pytest.mark.parametrize("arguments", [["--step", "guess"], ["--expected", "much"], ["--sequences", "0"]])
 def test_mistakes_in_options_are_usage(arguments: list[str]) -> None:
     assert run(*FOLDERS, "--draft", str(HERE / "head"), *arguments)[0] == 2
+
+
+def test_each_engine_has_its_own_name_for_the_method() -> None:
+    """In any case: `VLLM` is vLLM, and its EAGLE-3 is no fault of the method."""
+    for engine in ("sglang", "vllm", "VLLM"):
+        code, said = run(*FOLDERS, "--draft", str(HERE / "head"), "--engine", engine, "--step", "wiring")
+        assert code == 0 and "the algorithm is not" not in said
+
+
+@pytest.fixture
+def without_torch(tmp_path: Path) -> dict[str, str]:
+    """An environment in which torch and safetensors are not installed."""
+    for name in ("torch", "safetensors"):
+        (tmp_path / f"{name}.py").write_text(f"raise ModuleNotFoundError('No module named {name}')")
+    return os.environ | {"PYTHONPATH": str(tmp_path)}
+
+
+def doctor(environment: dict[str, str], *arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, str(Path(tuner.__file__)), "doctor", *FOLDERS, "--draft", str(HERE / "head")]
+    return subprocess.run(
+        [*command, *arguments], env=environment, capture_output=True, text=True, check=False
+    )
+
+
+def test_folders_are_looked_at_without_torch(without_torch: dict[str, str], tmp_path: Path) -> None:
+    done = doctor(without_torch, "--json", f"--run={tmp_path / 'run'}")
+    said = json.loads(done.stdout)
+    assert (done.returncode, said["conclusion"]["outcome"]) == (4, "UNDECIDED")
+    assert {s["step"] for s in said["sections"] if not s["skipped"]} == {Step.STATE, Step.WIRING}
+
+
+def test_what_needs_torch_says_so(without_torch: dict[str, str], dumps: dict[str, Path]) -> None:
+    dump = ["--dump", str(dumps["right"])]
+    alone = doctor(without_torch, *dump, "--step", "trained")
+    assert alone.returncode == 2 and "pip install 'tuner[wiring]'" in alone.stderr
+    beside = doctor(without_torch, *dump, "--step", "wiring", "--step", "trained", "--json")
+    wiring, trained = json.loads(beside.stdout)["sections"]
+    assert beside.returncode == 0 and not wiring["skipped"] and "tuner[wiring]" in trained["skipped"]
+
+
+HEADER = DumpHeader(layers=8, temperature=0.0)
+
+
+@pytest.mark.parametrize(
+    ("header", "change", "said"),
+    [
+        (replace(HEADER, layers=32), {}, "of a target of 32 layers"),
+        (HEADER, {"token_ids": torch.arange(5000, 5020)}, "tokens are 5000 to 5019"),
+        (HEADER, {"states": {}}, "no states"),
+        (HEADER, {"states": {2: torch.ones(19, 100)}}, r"shape \(19, 100\)"),
+        (HEADER, {"states": {40: torch.ones(19, 128)}}, "b40 is none"),
+        (HEADER, {"states": {2: torch.ones(30, 128)}}, "30 rows for 20 tokens"),
+        (HEADER, None, "holds no sequences"),
+        (replace(HEADER, layers=-1), {}, "layers is -1"),
+    ],
+)
+def test_a_dump_of_another_target_is_refused(
+    header: DumpHeader, change: dict[str, Any] | None, said: str, tmp_path: Path
+) -> None:
+    whole = HiddenStates(torch.arange(20), 5, {2: torch.ones(19, 128)})
+    sequences = [] if change is None else [replace(whole, **change)]
+    Dump.write(tmp_path, header, iter(sequences))
+    with pytest.raises(UsageError, match=said):
+        run(*FOLDERS, "--draft", str(HERE / "head"), "--dump", str(tmp_path), "--step", "trained")
+
+
+@pytest.mark.parametrize(
+    ("rows", "value", "said"), [(19, float("nan"), "not finite"), (1, 1.0, "long enough")]
+)
+def test_a_dump_that_cannot_be_replayed_is_no_crash(
+    rows: int, value: float, said: str, tmp_path: Path
+) -> None:
+    states = {b: torch.full((rows, 128), value) for b in CAPTURED}
+    Dump.write(tmp_path, HEADER, iter([HiddenStates(torch.arange(rows + 1), 1, states)]))
+    code, printed = run(*FOLDERS, "--draft", str(HERE / "head"), "--dump", str(tmp_path), "--step", "trained")
+    assert code == 0 and said in " ".join(printed.split())
+
+
+def test_a_remark_on_a_healthy_head_claims_no_cause(tmp_path: Path) -> None:
+    own = head(tmp_path / "head", rope_theta=5e5, rope_scaling={"rope_type": "linear", "factor": 2.0})
+    _, said = run(*FOLDERS, "--draft", str(own), "--step", "wiring")
+    assert "INFO     the drafter's rotations" in said
+    assert Cause.ROPE.value not in said

@@ -208,9 +208,12 @@ def _by_folders(evidence: Evidence) -> Conclusion | None:
 
 def _nothing(evidence: Evidence) -> Conclusion:
     ended = f" The server ended: {evidence.ended}." if evidence.ended else ""
+    shown = "folders and flags show nothing wrong"
+    if evidence.expected is None:
+        shown += f", and too little of how {evidence.head.kind.value} is wired to this target"
     return Conclusion(
         Outcome.UNDECIDED,
-        f"Undecided: folders and flags show nothing wrong.{ended} A capture would tell: {_needed(evidence)}.",
+        f"Undecided: {shown}.{ended} A capture would tell: {_needed(evidence)}.",
     )
 
 

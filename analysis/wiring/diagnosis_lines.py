@@ -45,17 +45,20 @@ def _section(section: Section) -> "Iterator[RenderableType]":
 
 
 def _finding(finding: Finding) -> "Iterator[RenderableType]":
-    said = f"{finding.severity:<7}  {finding.cause.value}: {finding.seen}"
-    yield _line("", said, _SEVERITIES[finding.severity])
+    """A remark claims no cause: healthy drafters have some."""
+    is_remark = finding.severity is Severity.INFO
+    said = finding.seen if is_remark else f"{finding.cause.value}: {finding.seen}"
+    yield _line(f"{finding.severity:<7}  ", said, _SEVERITIES[finding.severity])
     yield _line("         rule: ", finding.rule)
     if finding.fix is not None:
-        yield _line("         change: ", finding.fix.words)
+        yield _line("         if so: " if is_remark else "         change: ", finding.fix.words)
 
 
 def _conclusion(conclusion: Conclusion) -> "Iterator[RenderableType]":
     yield text("")
     yield text(
-        f"{conclusion.outcome}: {conclusion.sentence}", f"bold {_OUTCOMES[conclusion.outcome]}".strip()
+        f"{conclusion.outcome}: {conclusion.sentence.removeprefix('Undecided: ')}",
+        f"bold {_OUTCOMES[conclusion.outcome]}".strip(),
     )
     for line in conclusion.evidence:
         yield _line("  because  ", line)
@@ -69,11 +72,8 @@ def _conclusion(conclusion: Conclusion) -> "Iterator[RenderableType]":
 
 def _line(before: str, said: str, style: str = "") -> "RenderableType":
     """Folded lines begin below the text, not below what stands before it."""
-    from rich.padding import Padding
     from rich.table import Table
 
-    if not before:
-        return Padding(text(said, style), (0, 0, 0, 2))
     drawn = Table.grid(padding=0)
     drawn.add_column(no_wrap=True)
     drawn.add_column()

@@ -17,16 +17,20 @@ SAME_MODEL = re.compile(r"[-_.]?(fp8|nvfp4|mxfp4|fp4|awq|gptq|int4|int8|w4a16|w8
 def rope_findings(head: Checkpoint, target: Checkpoint) -> Iterator[Finding]:
     """Where a head gives rotations at all, its trainer took them from the target.
 
-    One that gives none was trained with the default, as EAGLE's own heads were.
+    One that gives none was trained with the default, as EAGLE's own heads were; one whose base and scaling
+    are both others, as it says: SpecForge trains with what its configs/ have, without YaRN for Kimi's models.
     """
     config = Head(head).config
     theta, scaling = rope_of(config)
     theirs, their_scaling = rope_of(target.text_config)
     is_said = theta is not None or scaling is not None or "rope_scaling" in config
-    severity = Severity.LIKELY if is_said else Severity.INFO
-    if (theta or USUAL_THETA) != (theirs or USUAL_THETA):
+    another_base = (theta or USUAL_THETA) != (theirs or USUAL_THETA)
+    rescaled = _plain(scaling) != _plain(their_scaling)
+    lost_one = is_said and another_base != rescaled  # both others: rotations of its own, not the target's
+    severity = Severity.LIKELY if lost_one else Severity.INFO
+    if another_base:
         yield _base(config, theta, theirs, severity if theirs is not None else Severity.INFO)
-    if _plain(scaling) != _plain(their_scaling):
+    if rescaled:
         seen = (
             f"the drafter's rotations are scaled by {_said(scaling)}, the target's by {_said(their_scaling)}"
         )

@@ -31,12 +31,18 @@ def map_findings(
         if draft is not None and draft < vocabulary:
             yield _missing(draft, vocabulary, samples)
         return
+    shape = read.tensors["d2t"].shape
+    if len(shape) != 1:
+        seen = f"d2t has the shape {list(shape)}"
+        yield Finding(Cause.D2T, Severity.FATAL, seen, f"a row of offsets: {OFFSETS}")
     if samples.d2t is None:
         return
     fix = _from_t2d(samples, draft or len(samples.d2t))
     if draft is not None and len(samples.d2t) != draft:
         seen = f"d2t has {len(samples.d2t)} entries, draft_vocab_size is {draft}"
         yield Finding(Cause.D2T, Severity.FATAL, seen, "there is one for each draft token", fix)
+    if not len(samples.d2t):
+        return
     yield from _values(samples, vocabulary, fix)
 
 

@@ -1,11 +1,17 @@
 """Rules of the two large tables of a head: the one that makes draft tokens, and the embedding."""
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
 
 from analysis.wiring.samples import Likeness, Samples, likeness
 from results.checkpoint import Checkpoint
 from results.head_config import Head
 from results.wiring import Cause, Finding, Fix, Reading, Severity, Source
+
+if TYPE_CHECKING:
+    from numpy import ndarray
+
+    Array = ndarray[Any, Any]
 
 NOT_RANDOM = "trained rows have a common direction, unequal lengths and are alike; random ones have not"
 SAME_EMBEDDING = 0.99  # mean cosine of rows that are the same but for rounding or a little training
@@ -24,9 +30,18 @@ def lm_head_findings(head: Checkpoint, samples: Samples) -> Iterator[Finding]:
         )
     own, target = samples.lm_head, samples.target_lm_head
     if own is not None:
+        yield from _not_finite(Cause.LM_HEAD, "lm_head", own)
         theirs = likeness(target) if target is not None else None
         fits = target is not None and target.shape[1:] == own.shape[1:]
         yield from _untrained(Cause.LM_HEAD, "lm_head", likeness(own), theirs, _again(fits))
+
+
+def _not_finite(cause: Cause, name: str, rows: "Array") -> Iterator[Finding]:
+    import numpy as np
+
+    if wrong := int((~np.isfinite(rows).all(1)).sum()):
+        seen = f"{wrong} of {len(rows)} sampled rows of {name} hold infinities or no numbers"
+        yield Finding(cause, Severity.FATAL, seen, "weights are finite numbers")
 
 
 def _again(fits: bool) -> Fix:
@@ -44,6 +59,8 @@ def embedding_findings(head: Checkpoint, served: Reading, samples: Samples) -> I
         yield Finding(Cause.EMBEDDING, Severity.FATAL, "there is no embedding of the drafter's width", rule)
     if own is None or target is None or own.shape != target.shape or samples.same_bytes:
         return
+    if served.embedding is Source.OWN:
+        yield from _not_finite(Cause.EMBEDDING, "the embedding", own)
     alike = _cosine(samples)
     mine = likeness(own)
     untrained = mine is not None and (mine.looks_random or mine.is_zero)

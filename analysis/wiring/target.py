@@ -2,10 +2,13 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from analysis.wiring.tensors import linear, rms_norm
+from results.checkpoint import Checkpoint, number, whole
 from results.errors import UsageError
+from results.head_config import rope_of
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -59,7 +62,10 @@ class Target:
 
 def open_target(config: Mapping[str, Any], tensors: Mapping[str, "Tensor"]) -> Target:
     """Raises UsageError if what is needed is not there, or not in a form to compute with."""
-    text = config.get("text_config") or config.get("llm_config") or config
+    text = Checkpoint(Path(), config, {}).text_config
+    layers = whole(text, "num_hidden_layers")
+    if layers is None:
+        raise UsageError("the target's config.json names no num_hidden_layers")
     embedding = find(tensors, EMBEDDING)
     lm_head = find(tensors, LM_HEAD)
     if embedding is None:
@@ -75,23 +81,14 @@ def open_target(config: Mapping[str, Any], tensors: Mapping[str, "Tensor"]) -> T
         )
     theta, scaling = rope_of(text)
     return Target(
-        layers=int(text["num_hidden_layers"]),
+        layers=layers,
         embedding=embedding,
         lm_head=head,
         norm=find(tensors, NORM),
-        eps=float(text.get("rms_norm_eps", 1e-6)),
+        eps=number(text, "rms_norm_eps") or 1e-6,
         rope_theta=theta,
         rope_scaling=scaling,
     )
-
-
-def rope_of(config: Mapping[str, Any]) -> tuple[float | None, Mapping[str, Any] | None]:
-    """Theta and scaling, as configs say it before and since `rope_parameters`; None if they do not."""
-    parameters = config.get("rope_parameters") or config.get("rope_scaling")
-    theta = (parameters or {}).get("rope_theta") or config.get("rope_theta")
-    scaling = {k: v for k, v in (parameters or {}).items() if k != "rope_theta"}
-    plain = (scaling.get("rope_type") or scaling.get("type") or "default") == "default"
-    return None if theta is None else float(theta), None if plain else scaling
 
 
 def find(tensors: Mapping[str, "Tensor"], endings: tuple[str, ...]) -> "Tensor | None":

@@ -24,6 +24,7 @@ NEW_SPECULATORS = "speculators since 0.5"
 SPECFORGE = "SpecForge"
 NVIDIA = "NVIDIA Model Optimizer"
 EAGLE = "EAGLE or SpecForge"
+TRAINS_SINCE = (0, 2)  # speculators; before, heads of research code in its format
 BOUNDARIES_SINCE = (0, 5)  # speculators, 2026-04-24
 
 
@@ -80,6 +81,10 @@ def _speculators(head: Head, ids: Sequence[int] | None, layers: int) -> Iterator
     new = _Guess(named, NEW_SPECULATORS, "its ids are boundaries")
     if not version:
         yield from (new, old)
+    elif version < TRAINS_SINCE:
+        converted = "it only converted heads of others, which read boundaries"
+        yield replace(new, trainer=f"speculators {_text(version)}", because=converted)
+        yield old
     elif version < BOUNDARIES_SINCE:
         yield replace(old, because=f"speculators_version {_text(version)}: {old.because}")
     else:
@@ -97,8 +102,9 @@ def _two_keys(outer: Sequence[int], nested: Sequence[int]) -> Iterator[_Guess]:
 
 def _plain(ids: Sequence[int], layers: int, *, at_the_top: bool) -> Iterator[_Guess]:
     named = _ascending(ids)
-    if named[0] < 0:  # no trainer writes that: ids were shifted by hand
-        yield from _unnamed(layers)
+    if named[0] < 0:
+        shifted = "a layer below 0 is named, which no trainer writes: the usual ones"
+        yield from (replace(guess, because=shifted) for guess in _unnamed(layers))
         return
     outputs = _Guess(_outputs(named), SPECFORGE, "ids in eagle_config are outputs of layers there")
     as_they_are = _Guess(named, NEW_SPECULATORS, "its ids are boundaries")
@@ -125,7 +131,7 @@ def _unnamed(layers: int) -> Iterator[_Guess]:
 
 
 def _usual(layers: int) -> tuple[int, ...]:
-    return (2, layers // 2, layers - 3)
+    return tuple(sorted({2, layers // 2, layers - 3}))
 
 
 def _outputs(ids: Sequence[int], by: int = 1) -> tuple[int, ...]:

@@ -8,9 +8,9 @@ from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any
 
 from analysis.wiring.rope import kind_of
-from analysis.wiring.target import rope_of
 from analysis.wiring.vocabulary import Pair
 from results.errors import UsageError
+from results.head_config import rope_of
 from results.wiring import Cause, D2t, Reading, Source
 
 if TYPE_CHECKING:

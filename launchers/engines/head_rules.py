@@ -48,6 +48,9 @@ def method_findings(
         seen = f"{drafting.head.folder.name} is named as a drafter, and no speculative method is set"
         return [Finding(Cause.NOT_ATTACHED, Severity.FATAL, seen, f"nothing is drafted then ({source})", fix)]
     of_one_folder = drafting.head.folder == drafting.target.folder  # the target's own draft layers
+    if of_one_folder and method == methods[HeadKind.EAGLE3] and kind is not HeadKind.EAGLE3:
+        seen = f"the method is {drafting.method}, the drafter is the target itself"
+        return [Finding(Cause.ALGORITHM, Severity.FATAL, seen, f"it needs an EAGLE-3 head ({source})")]
     if not fitting or of_one_folder or fitting == method:
         return []
     seen = f"the method is {drafting.method}, the drafter is {kind.value}"

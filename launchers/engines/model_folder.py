@@ -26,7 +26,7 @@ def find_model_folder(name_or_path: str, *, planning: bool = False) -> Path:
     if planning and not folder.is_dir():
         return folder
     if not folder.is_dir():
-        raise UsageError(_not_found(name_or_path))
+        raise UsageError(not_found(name_or_path))
     if (folder / "config.json").is_file():
         read_config(folder)
     missing = _missing_files(folder)
@@ -50,7 +50,8 @@ def _hub() -> Path:
     return Path(os.environ.get("HF_HUB_CACHE") or home / "hub")
 
 
-def _not_found(name_or_path: str) -> str:
+def not_found(name_or_path: str) -> str:
+    """Where it was looked for."""
     return f"{name_or_path}: no such folder, and no model of that name in {_hub()}: download it first"
 
 

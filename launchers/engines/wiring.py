@@ -90,8 +90,11 @@ def d2t_of(head: Head, target: Checkpoint) -> D2t:
     return D2t.OFFSETS if "d2t" in head.tensors else D2t.ABSENT
 
 
-def width_findings(drafting: Drafting, boundaries: Sequence[int], source: str) -> list[Finding]:
-    """The fusion layer as its tensor is, as the engine makes it, and as the target fills it."""
+def width_findings(drafting: Drafting, boundaries: Sequence[int], named: int, source: str) -> list[Finding]:
+    """The fusion layer as its tensor is, as the engine makes it, and as the target fills it.
+
+    Where of the `named` layers some are lost, that is what is wrong, and the width follows from it.
+    """
     head = Head(drafting.head)
     fc = head.tensors.get("fc.weight")
     made = head.declared_states * (head.target_hidden_size or 0)
@@ -108,7 +111,7 @@ def width_findings(drafting: Drafting, boundaries: Sequence[int], source: str) -
                 _count_fix(head, len(boundaries), one),
             )
         )
-    if one and len(boundaries) * one != width:
+    if one and len(boundaries) * one != width and named <= len(boundaries):
         found.append(
             _too_wide(
                 f"the target fills {len(boundaries)} states of {one} = {len(boundaries) * one} numbers, "

@@ -1,27 +1,28 @@
 """From what the command line says to whom the doctor examines, and how far."""
 
 from collections.abc import Sequence
+from importlib import import_module
 from pathlib import Path
 
 from analysis.wiring.expectation import expectation
 from launchers.containers.image import Told, silent
 from results.errors import UsageError
 from results.wiring import Diagnosis, Outcome, Step
-from sweeps.doctor.examination import Asked
+from sweeps.doctor.examination import COMPUTING, Asked
+from sweeps.doctor.fitting import check_dump
 from sweeps.doctor.loaders import open_dump
 from sweeps.doctor.patient import Patient, from_folders, from_sweep
 from sweeps.sweep import load_sweep
 
 UNDECIDED = 4
-USUAL_METHOD = {"sglang": "EAGLE3", "vllm": "eagle3"}  # llama.cpp's own default is none
 
 
 def patient_of(
     file: Path | None,
     overrides: Sequence[str],
     point: str,
-    folders: tuple[Path | None, Path | None],
-    engine: tuple[str, str, str],
+    folders: tuple[str | None, str | None],
+    engine: tuple[str, str, str | None],
     told: Told = silent,
 ) -> Patient:
     """From a sweep file, or from (target, draft) folders and (engine, version, method). Raises UsageError."""
@@ -34,8 +35,7 @@ def patient_of(
         raise UsageError(
             "name a sweep file that starts the server, or two folders: --target FOLDER --draft FOLDER"
         )
-    name, version, method = engine
-    return from_folders(target, draft, name, version, method or USUAL_METHOD.get(name, ""))
+    return from_folders(target, draft, *engine)
 
 
 def asked_of(
@@ -43,12 +43,31 @@ def asked_of(
 ) -> Asked:
     """Raises UsageError for a dump that cannot be read, or steps that have nothing to look at."""
     layers = patient.drafting.target.whole("num_hidden_layers") if patient.drafting is not None else None
+    wanted = frozenset(steps or Step)
+    has_states = dump is not None or patient.plan is not None
+    lacking = missing_packages() if wanted & COMPUTING and has_states else ""
+    if lacking and wanted <= COMPUTING | {Step.CONCLUSION}:
+        raise UsageError(lacking)
+    opened = open_dump(dump.expanduser(), layers=layers) if dump is not None and not lacking else None
+    if opened is not None and wanted & COMPUTING and patient.drafting is not None:
+        check_dump(opened, patient.drafting.target)
     return Asked(
-        steps=frozenset(steps or Step),
-        dump=open_dump(dump, layers=layers) if dump is not None else None,
+        steps=wanted,
+        dump=opened,
         expected=expectation(expected) if expected is not None else None,
         sequences=sequences,
+        lacking=lacking,
     )
+
+
+def missing_packages() -> str:
+    """What the steps that compute with states lack; "" if nothing. All others do without."""
+    for name in ("torch", "safetensors"):
+        try:
+            import_module(name)
+        except ImportError as error:
+            return f"states cannot be looked at without {name} ({error}): pip install 'tuner[wiring]'"
+    return ""
 
 
 def exit_code(diagnosis: Diagnosis) -> int:

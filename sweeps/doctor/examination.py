@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
 NEEDS_SERVER = "it needs a sweep file that starts the server, or --dump FOLDER with what was captured before"
 ALL_KEPT = 18  # boundaries: 62 of a hidden size of 7168 are 0.9 MB a token
+COMPUTING = frozenset({Step.CAPTURE, Step.SERVED, Step.TRAINED})  # with states: these need torch
 NEEDS_DRAFTER = "no drafter with a folder of its own is named"
 
 
@@ -46,6 +47,7 @@ class Asked:
     dump: AnyDump | None = None  # in place of a capture
     expected: Expectation | None = None
     sequences: int = SEQUENCES
+    lacking: str = ""  # packages that the computing steps need
 
 
 @dataclass
@@ -78,7 +80,8 @@ def examine(patient: Patient, folder: RunFolder, asked: Asked, told: Callable[[s
     }
     for step, examined in steps.items():
         if step in asked.steps:
-            chart.sections[step] = examined()
+            skipped = asked.lacking if step in COMPUTING else ""
+            chart.sections[step] = Section(step, skipped=skipped) if skipped else examined()
     conclusion = None
     if Step.CONCLUSION in asked.steps and patient.drafting is not None:
         conclusion = conclude(_evidence(patient, chart))
@@ -251,8 +254,10 @@ def _evidence(patient: Patient, chart: _Chart) -> Evidence:
     """With what a replay predicts, where there is one and the answers were greedy."""
     evidence = _evidence_without_replay(patient, chart)
     dump, reading = chart.dump, evidence.reading
+    if chart.trained is None or dump is None or reading is None:
+        return evidence
     pair = _pair(patient)
-    if chart.trained is None or dump is None or pair is None or reading is None:
+    if pair is None:
         return evidence
     drafts = dump.header.drafts_per_round
     if not drafts or dump.header.temperature != 0:

@@ -9,13 +9,18 @@ from pathlib import Path
 from launchers.containers.image import Told, silent
 from launchers.engines.checkpoint import read_checkpoint
 from launchers.engines.engine import Engine, Served
-from launchers.engines.wiring import Drafting
+from launchers.engines.model_folder import WEIGHT_ENDINGS, not_found, where_it_lies
+from launchers.engines.wiring import Drafting, wiring_of
+from results.checkpoint import Checkpoint
 from results.errors import UsageError
+from results.head_config import Head, HeadKind
 from results.records import BASELINE, BASELINE_METHOD, KnobValue, Point
 from sweeps.prepare import Plan, plan_to_start
 from sweeps.profile import parsed_point
 from sweeps.space import Rules, Space
 from sweeps.sweep import Sweep
+
+USUAL_METHOD = {"sglang": "EAGLE3", "vllm": "eagle3", "llamacpp": ""}  # llama.cpp's own default is none
 
 
 @dataclass(frozen=True)
@@ -49,17 +54,34 @@ def plan_of_point(sweep: Sweep, point: Point, told: Told = silent) -> Plan:
     return plan_to_start(sweep, lambda engine, served, _: _only(engine, served, point), told=told)
 
 
-def from_folders(target: Path, head: Path, engine: str, version: str, method: str) -> Patient:
-    """Two folders alone. Raises UsageError if one is no model folder."""
-    return Patient(
-        Drafting(
-            target=read_checkpoint(target.expanduser()),
-            head=read_checkpoint(head.expanduser()),
-            engine=engine,
-            version=version,
-            method=method,
+def from_folders(target: str, head: str, engine: str, version: str, method: str | None) -> Patient:
+    """Two folders alone, or models in the Hugging Face cache. Raises UsageError if one is no model.
+
+    Names in any case; the method None = the engine's for EAGLE-3, of llama.cpp none.
+    """
+    name = engine.lower().replace(".", "")
+    wiring_of(name)
+    method = USUAL_METHOD[name] if method is None else method.lower() if name == "vllm" else method
+    beside = Drafting(_model(target), _model(head), name, version, method)
+    if Head(beside.target).kind is HeadKind.EAGLE3:
+        swapped = (
+            "the other way round?" if Head(beside.head).kind is HeadKind.MODEL else "--target is its model"
         )
-    )
+        raise UsageError(f"{target} is an EAGLE-3 head, no target: {swapped}")
+    return Patient(beside)
+
+
+def _model(named: str) -> Checkpoint:
+    place = where_it_lies(named)
+    if place.is_file():
+        if place.suffix not in WEIGHT_ENDINGS:
+            raise UsageError(f"{named} is no model: name its folder, or a GGUF file")
+        return read_checkpoint(place)
+    if not place.is_dir():
+        raise UsageError(not_found(named))
+    if not (place / "config.json").is_file():
+        raise UsageError(f"{place} is no model folder: it holds no config.json")
+    return read_checkpoint(place)
 
 
 def first_point(sweep: Sweep) -> Point:

@@ -31,6 +31,7 @@ RANKED_ROWS = 500
 RANKED_SEQUENCES = 4  # at least: one alone may be of a kind
 FINALISTS = 20
 STEPS = 3  # draft steps in the comparison on all sequences
+STRANGE = (AttributeError, IndexError, KeyError, TypeError, ValueError, ZeroDivisionError)
 PASSES = 3  # over the dump, at most
 
 
@@ -41,9 +42,11 @@ def open_pair(target: Checkpoint, head: Checkpoint, device: str | None = None) -
     # Many small products: with a thread on every core they wait for each other wherever something else runs.
     torch.set_num_threads(max(1, (usable_cores() or 1) // 2))
     device = device or ("cuda" if torch.cuda.is_available() else "cpu")
-    return Pair(
-        Head(head.config, Weights(head.folder), device), open_target(target.config, Weights(target.folder))
-    )
+    try:
+        own = Head(head.config, Weights(head.folder), device)
+        return Pair(own, open_target(target.config, Weights(target.folder)))
+    except STRANGE as error:  # shapes and entries of a config that no head or target has
+        raise UsageError(f"cannot replay: no EAGLE-3 head and its target: {error!r}") from None
 
 
 def examine(dump: AnyDump, pair: Pair, starts: Sequence[Reading]) -> Trained:
@@ -131,6 +134,11 @@ def _race(
 ) -> Raced:
     """The first of the readings is never given up either."""
     raced = race(readings, [*kept, readings[0]], _texts(dump, pair, steps), steps)
+    found = [loss for _, losses in raced for loss in losses]
+    if raced and not any(loss.rows for loss in found):
+        raise UsageError(f"no sequence of {dump.folder} is long enough: {steps + 2} tokens are the least")
+    if not all(math.isfinite(loss.nats) for loss in found):
+        raise UsageError(f"{dump.folder} holds states that are not finite numbers: it cannot be replayed")
     if not raced:
         raise UsageError("the head cannot be read in any of the ways tried: see its static wiring")
     return raced

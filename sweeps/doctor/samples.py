@@ -23,7 +23,8 @@ TOKENIZERS = ("tokenizer.json", "tiktoken.model", "tokenizer.model")
 def sample(head: Checkpoint, target: Checkpoint) -> Samples:
     names = Head(head).tensors
     own, theirs = names.get("embed_tokens.weight"), target.tensor(*EMBEDDINGS)
-    rows = _rows(min(t.shape[0] for t in (own, theirs) if t is not None)) if own and theirs else []
+    tables = [one for one in (own, theirs) if one is not None and len(one.shape) == 2]
+    rows = _rows(min(one.shape[0] for one in tables)) if len(tables) == 2 else []
     vocabulary, target_vocabulary = _vocabularies(head.folder, target.folder)
     return Samples(
         d2t=_vector(names.get("d2t")),

@@ -8,7 +8,7 @@ from analysis.wiring.rules_layers import layer_findings
 from analysis.wiring.rules_maps import map_findings
 from analysis.wiring.rules_weights import embedding_findings, lm_head_findings
 from analysis.wiring.trainers import hypotheses
-from launchers.engines.wiring import Drafting, EngineWiring, wiring_of
+from launchers.engines.wiring import Drafting, EngineWiring, version_of, wiring_of
 from results.head_config import Head, HeadKind
 from results.wiring import (
     Finding,
@@ -48,7 +48,7 @@ def examine(drafting: Drafting) -> StaticWiring:
         Step.WIRING,
         CHECKED,
         tuple(_seen(drafting, served, trained)),
-        tuple(_follows(findings)),
+        tuple(_follows(findings, drafting, served)),
         tuple(findings),
     )
     return StaticWiring(section, served, trained)
@@ -90,6 +90,8 @@ def _seen(drafting: Drafting, served: Reading | None, trained: Sequence[Hypothes
             yield f"not looked into, so what hangs on it is skipped: {some}{whose}"
     if served is not None and layers:
         release = f"{drafting.engine} {drafting.version}".strip()
+        if not version_of(drafting.version):
+            release += " (no version is told: as the newest that is known)"
         yield f"{release} reads {boundary_names(served.boundaries, layers)}"
         for one in trained:
             names = boundary_names(one.reading.boundaries, layers)
@@ -98,11 +100,12 @@ def _seen(drafting: Drafting, served: Reading | None, trained: Sequence[Hypothes
         yield "the target's config names no num_hidden_layers: layers cannot be compared"
 
 
-def _follows(findings: Sequence[Finding]) -> Iterator[str]:
+def _follows(findings: Sequence[Finding], drafting: Drafting, served: Reading | None) -> Iterator[str]:
     grave = [f for f in findings if f.severity is not Severity.INFO]
     for finding in grave:
         what = "cannot work" if finding.severity is Severity.FATAL else "is likely wrong"
         cure = f": {finding.fix.words}" if finding.fix else ""
         yield f"{finding.cause.value}: {what}{cure}"
     if not grave:
-        yield "nothing is wrong by folders and flags"
+        all_read = served is not None and not drafting.head.unread and not drafting.target.unread
+        yield f"nothing is wrong {'by' if all_read else 'in what could be read of'} folders and flags"

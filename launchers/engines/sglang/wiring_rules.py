@@ -146,8 +146,8 @@ def _captured(drafting: Drafting, boundaries: Sequence[int] | None) -> Iterator[
     if boundaries is None or not gets_states(drafting):
         return
     family = layer_ids.family_of(drafting.target.architecture)
-    yield from width_findings(drafting, boundaries, "SGLang layers/aux_hidden_states.py")
     ids = head.nested_ids
+    yield from width_findings(drafting, boundaries, len(ids or ()), "SGLang layers/aux_hidden_states.py")
     if ids and len(boundaries) < len(ids):
         yield Finding(
             Cause.LAYERS,
@@ -188,7 +188,7 @@ def _context(drafting: Drafting) -> Iterator[Finding]:
         return
     grows = positions(drafting) == served
     seen = f"the drafter knows {own} positions, requests may have {served}"
-    if grows:
+    if grows or not drafting.settings:  # of a server that is only told of, the flags are not known
         rule = f"{LONGER_CONTEXT} stretches it; it was not trained there (issue #6783)"
         yield Finding(Cause.CONTEXT, Severity.INFO, seen, rule)
         return

@@ -140,8 +140,8 @@ def _captured(drafting: Drafting, boundaries: Sequence[int] | None) -> Iterator[
         return
     runner = layer_ids.runner_of(drafting)
     names = boundary_names(boundaries, layers)
-    yield from width_findings(drafting, boundaries, HEAD)
     ids = layer_ids.ids_read(head, runner.name)
+    yield from width_findings(drafting, boundaries, len(ids or ()), HEAD)
     if ids and len(boundaries) < len(ids):
         yield Finding(
             Cause.LAYERS,

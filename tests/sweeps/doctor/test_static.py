@@ -56,6 +56,10 @@ def spoil(*, config: dict[str, Any] | None = None, **fields: Any) -> Spoil:
     return change
 
 
+def _target_config(**changed: Any) -> dict[str, Any]:
+    return Pair().target_config | changed
+
+
 def tensor(name: str, value: Any) -> Spoil:
     """One tensor of the head replaced, or removed."""
 
@@ -251,7 +255,18 @@ BROKEN: dict[str, tuple[Spoil, Cause, Severity]] = {
         Cause.ROPE,
         LIKELY,
     ),
-    "positions end on SGLang": (spoil(config={"max_position_embeddings": 1024}), Cause.CONTEXT, FATAL),
+    "positions end on SGLang": (
+        spoil(config={"max_position_embeddings": 1024}, settings={"context-length": 2048}),
+        Cause.CONTEXT,
+        FATAL,
+    ),
+    "a map that is no row": (tensor("d2t", np.zeros((2, 64), "i8")), Cause.D2T, FATAL),
+    "a map of nothing": (tensor("d2t", np.zeros(0, "i8")), Cause.D2T, FATAL),
+    "an lm_head of no numbers": (
+        tensor("lm_head.weight", np.full((DRAFT_VOCABULARY, HIDDEN), np.nan, "f4")),
+        Cause.LM_HEAD,
+        FATAL,
+    ),
     "positions end on an older vLLM": (
         both(spoil(config={"max_position_embeddings": 1024}), lambda pair: pair.on_vllm("0.24.0")),
         Cause.CONTEXT,
@@ -372,6 +387,15 @@ HEALTHY: dict[str, Spoil] = {
     "speculators on vLLM": speculators,
     "model. before every name on SGLang": prefixed,
     "no rotations named": spoil(config={"rope_theta": None}),
+    "rotations of its own, as SpecForge's for Kimi": spoil(
+        config={"rope_theta": 1000000.0, "rope_scaling": None},
+        target_config=_target_config(rope_scaling={"type": "yarn", "factor": 64.0}),
+    ),
+    "fewer positions than the target, no flags known": spoil(config={"max_position_embeddings": 1024}),
+    "a head of research code in the format of speculators": both(
+        on_vllm, spoil(config={**SPEC, "speculators_version": "0.1.0.dev42", "norm_before_residual": True})
+    ),
+    "an embedding of one number": tensor("embed_tokens.weight", np.ones((), "f4")),
     "positions stretched": both(
         spoil(config={"max_position_embeddings": 1024}),
         spoil(variables={"SGLANG_ALLOW_OVERWRITE_LONGER_CONTEXT_LEN": "1"}),
@@ -628,3 +652,39 @@ def test_no_config_is_too_odd(
 def test_a_folder_without_a_config_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"config\.json"):
         read_checkpoint(write_model(tmp_path / "model", {}, {}).parent)
+
+
+@pytest.mark.parametrize("version", ["0.5.13", "0.5.23"])
+def test_a_layer_that_is_lost_is_one_cause(version: str, tmp_path: Path) -> None:
+    """The width follows from it."""
+    pair = Pair(version=version)
+    pair.config["eagle_config"] = {"eagle_aux_hidden_state_layer_ids": [-1, 2, 2]}
+    assert {f.cause for f in findings(pair, tmp_path) if f.severity is Severity.FATAL} == {Cause.LAYERS}
+
+
+def test_the_target_is_no_drafter_for_itself(tmp_path: Path) -> None:
+    target = Pair().written(tmp_path).target
+    found = {
+        method: examine(Drafting(target, target, "sglang", "", method)).section
+        for method in ("EAGLE3", "EAGLE")
+    }
+    assert grave(list(found["EAGLE3"].findings)) == {(Cause.ALGORITHM, Severity.FATAL)}
+    assert not found["EAGLE"].findings  # its own layers may draft
+
+
+@pytest.mark.parametrize("layers", [3, 4, 5, 6])
+def test_few_layers_are_in_order(layers: int, tmp_path: Path) -> None:
+    pair = Pair()
+    pair.target_config["num_hidden_layers"] = layers
+    found = findings(pair, tmp_path)
+    assert not [f for f in found if f.severity is Severity.LIKELY]
+
+
+def test_what_was_not_read_or_told_is_said(tmp_path: Path) -> None:
+    pair = Pair(version="")
+    told = examine(pair.written(tmp_path / "a")).section
+    assert any("no version is told" in line for line in told.seen)
+    assert told.follows == ("nothing is wrong by folders and flags",)
+    del pair.target_config["num_hidden_layers"]
+    unread = examine(pair.written(tmp_path / "b")).section
+    assert unread.follows == ("nothing is wrong in what could be read of folders and flags",)
