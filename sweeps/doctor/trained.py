@@ -125,12 +125,13 @@ def _findings(trained: Trained, layers: int, served: Reading | None) -> Iterator
 
 
 def _difference(trained: Trained, served: Reading, worse: Candidate | None, layers: int) -> str:
-    best = reading_words(trained.best, layers, beside=served)
+    nearest = trained.nearest(served)
+    best = reading_words(nearest, layers, beside=served)
     if worse is None:
         return f"trained with {best}; as it is served it cannot be replayed on this dump"
     return (
-        f"trained with {best}: {trained.loss:.3f} nats a token; as served, {reading_words(served, layers)}: "
-        f"{worse.loss:.3f} (z {_shown(worse.against_best.z)}, {worse.against_best.sequences} sequences)"
+        f"trained with {best}: {trained.loss:.3f} nats a token; as served, "
+        f"{reading_words(served, layers, beside=nearest)}: {worse.loss:.3f} (z {_shown(worse.against_best.z)}, {worse.against_best.sequences} sequences)"
     )
 
 
