@@ -129,9 +129,10 @@ def _difference(trained: Trained, served: Reading, worse: Candidate | None, laye
     best = reading_words(nearest, layers, beside=served)
     if worse is None:
         return f"trained with {best}; as it is served it cannot be replayed on this dump"
+    own, against = reading_words(served, layers, beside=nearest), worse.against_best
     return (
-        f"trained with {best}: {trained.loss:.3f} nats a token; as served, "
-        f"{reading_words(served, layers, beside=nearest)}: {worse.loss:.3f} (z {_shown(worse.against_best.z)}, {worse.against_best.sequences} sequences)"
+        f"trained with {best}: {trained.loss:.3f} nats a token; as served, {own}: {worse.loss:.3f} "
+        f"(z {_shown(against.z)}, {against.sequences} sequences)"
     )
 
 
