@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from results.store import RunFolder
     from results.wiring import Fix
     from sweeps.doctor.patient import Patient
+    from sweeps.doctor.verify import Verified
     from sweeps.nightly.pin import Pin
     from sweeps.observer import Observer
     from sweeps.prepare import Plan
@@ -399,40 +400,40 @@ def doctor(
     """
     from analysis.wiring.diagnosis_lines import diagnosis_lines
     from results.store import RunFolder
-    from sweeps.doctor.asking import asked_of, exit_code, patient_of
+    from sweeps.doctor.asking import asked_of, exit_code, json_of, patient_of
     from sweeps.doctor.examination import examine
+    from sweeps.doctor.verify import lines
 
-    if as_json and verify_fix:
-        raise UsageError("--verify-fix prints a verdict, which is no JSON: leave out --json")
     started_from = (engine, engine_version, method)
     patient = patient_of(file, overrides or (), point, (target, draft), started_from, _tell)
     asked = asked_of(patient, step or (), dump, expected, sequences)
     folder = RunFolder(run or Path("runs") / f"doctor-{patient.name}")
     diagnosis = examine(patient, folder, asked, _tell)
-    if as_json:
-        import msgspec
-
-        _say(msgspec.json.format(msgspec.json.encode(diagnosis)).decode())
-    else:
+    if not as_json:
         _print(*diagnosis_lines(diagnosis))
-    if verify_fix and diagnosis.conclusion is not None and diagnosis.conclusion.fix is not None:
-        raise typer.Exit(_verify(patient, diagnosis.conclusion.fix, folder))
-    if verify_fix:
+    fix = diagnosis.conclusion.fix if diagnosis.conclusion is not None else None
+    code, verified = exit_code(diagnosis), None
+    if verify_fix and fix is None:
         _tell("There is no change to verify.")
-    raise typer.Exit(exit_code(diagnosis))
+    elif verify_fix and fix is not None:
+        code, verified = _verify(patient, fix, folder)
+    if as_json:
+        _say(json_of(diagnosis, verified))
+    elif verified is not None:
+        if verified.folder is not None:
+            _conclude(verified.folder)
+        for line in lines(verified):
+            _say(line)
+    raise typer.Exit(code)
 
 
-def _verify(patient: "Patient", fix: "Fix", folder: "RunFolder") -> int:
-    """Measure the change, and print what it does; 0 if more is accepted with it."""
-    from sweeps.doctor.verify import compared_in, exit_code, lines, verify
+def _verify(patient: "Patient", fix: "Fix", folder: "RunFolder") -> "tuple[int, Verified]":
+    """Measure the change: the exit code, 0 if more is accepted with it, and what was found."""
+    from sweeps.doctor.verify import compared_in, exit_code, verify
 
     with _stop_on_signal() as stopped, _progress(compared_in(folder)) as observer:
         verified = verify(patient, fix, folder, observer, stopped)
-    if verified.folder is not None:
-        _conclude(verified.folder)
-    for line in lines(verified):
-        _say(line)
-    return INTERRUPTED if stopped() else exit_code(verified)
+    return INTERRUPTED if stopped() else exit_code(verified), verified
 
 
 def _conclude(folder: "RunFolder") -> int:

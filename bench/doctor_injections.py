@@ -44,13 +44,13 @@ def examined(name: str, injection: Injection, into: Path, verify: bool) -> str:
     (into / "stdout").write_text(done.stdout)
     (into / "stderr").write_text(done.stderr)
     try:
-        told, end = json.JSONDecoder().raw_decode(done.stdout)
+        told = json.loads(done.stdout)
     except ValueError:
         return f"| {injection.what} | exit code {done.returncode} | {done.stderr.strip()[-200:]} | | | |"
-    return row(injection, told["conclusion"], done.stdout[end:])
+    return row(injection, told["conclusion"], told["verified"])
 
 
-def row(injection: Injection, said: dict[str, Any], verified: str) -> str:
+def row(injection: Injection, said: dict[str, Any], verified: dict[str, Any] | None) -> str:
     right = injection.outcome == said["outcome"] and (
         not injection.causes or set(said["causes"]) <= injection.causes
     )
@@ -60,10 +60,16 @@ def row(injection: Injection, said: dict[str, Any], verified: str) -> str:
         f"{value:.2f}" for value in (said["accept_length"], said["accept_length_after"]) if value
     )
     fix = (said["fix"] or {}).get("words", "")
-    measured = " ".join(line for line in verified.splitlines() if line.startswith(("as it is:", "changed:")))
+    measured = ""
+    if verified is not None:
+        measured = " -> ".join(tokens(verified[side]) for side in ("as_it_is", "changed"))
     named = f"{said['outcome']}{mark}: {causes}"
     cells = [injection.what, named, "; ".join(said["evidence"]), fix, lengths, measured]
     return f"| {' | '.join(cells)} |"
+
+
+def tokens(accepted: dict[str, Any]) -> str:
+    return f"{accepted['length']:.2f}" if accepted["length"] else str(accepted["failure"])
 
 
 def sweep_file(injection: Injection, into: Path) -> Path:

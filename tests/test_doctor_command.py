@@ -133,7 +133,6 @@ def test_nothing_to_go_on_is_undecided(tmp_path: Path) -> None:
         ([*FOLDERS, "--draft", str(HERE)], r"holds no config\.json"),
         (["--target", str(HERE / "head"), "--draft", str(HERE / "target")], "the other way round"),
         (["--target", str(HERE / "head"), "--draft", str(HERE / "head")], "no target"),
-        ([*FOLDERS, "--draft", str(HERE / "head"), "--json", "--verify-fix"], "leave out --json"),
         ([*FOLDERS, "--draft", str(HERE / "head"), "--engine", "trt"], "trt"),
         ([*FOLDERS, "--draft", str(HERE / "head"), "--dump", "nowhere"], "nowhere"),
     ],

@@ -1,6 +1,7 @@
 """From what the command line says to whom the doctor examines, and how far."""
 
 from collections.abc import Sequence
+from dataclasses import asdict
 from importlib import import_module
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from sweeps.doctor.examination import COMPUTING, Asked
 from sweeps.doctor.fitting import check_dump
 from sweeps.doctor.loaders import open_dump
 from sweeps.doctor.patient import Patient, from_folders, from_sweep
+from sweeps.doctor.verify import Verified
 from sweeps.sweep import load_sweep
 
 UNDECIDED = 4
@@ -68,6 +70,21 @@ def missing_packages() -> str:
         except ImportError as error:
             return f"states cannot be looked at without {name} ({error}): pip install 'tuner[wiring]'"
     return ""
+
+
+def json_of(diagnosis: Diagnosis, verified: Verified | None) -> str:
+    """For other programs: sections and conclusion, and what became of the change if it was verified."""
+    import msgspec
+
+    told = {**asdict(diagnosis), "verified": None}
+    if verified is not None:
+        told["verified"] = {
+            "as_it_is": asdict(verified.as_it_is),
+            "changed": asdict(verified.changed),
+            "restores": verified.restores,
+            "not_compared": verified.not_compared,
+        }
+    return msgspec.json.format(msgspec.json.encode(told)).decode()
 
 
 def exit_code(diagnosis: Diagnosis) -> int:
