@@ -22,7 +22,7 @@ from results.wiring import (
 )
 
 # What a replay of short greedy prompts cannot see, so that the folders and flags alone speak of it.
-UNSEEN = frozenset({Cause.CONTEXT, Cause.PARALLELISM, Cause.QUANTISATION, Cause.VOCABULARY})
+UNSEEN = frozenset({Cause.CONTEXT, Cause.PARALLELISM})
 ALIKE = 0.02  # of accept length: rounding in bf16 turns a few drafts over
 
 

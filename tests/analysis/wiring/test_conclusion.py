@@ -165,6 +165,12 @@ def test_short_prompts_do_not_clear_a_context_that_is_too_short() -> None:
     assert said.causes == (Cause.CONTEXT,)
 
 
+def test_a_replay_that_clears_the_wiring_clears_what_the_folders_suspected() -> None:
+    suspected = [finding(Cause.VOCABULARY, Severity.FATAL), finding(Cause.ROPE, Severity.LIKELY)]
+    seen = evidence(findings=suspected, served=served(RIGHT.boundaries), trained=trained(RIGHT))
+    assert conclude(seen).outcome is Outcome.CLEARED
+
+
 def test_folders_alone_name_what_cannot_work_and_ask_about_the_rest() -> None:
     fix = Fix("make d2t of t2d")
     fatal = finding(Cause.D2T_MISSING, Severity.FATAL, fix)
