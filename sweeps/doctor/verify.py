@@ -77,7 +77,8 @@ def verify(
 
 def _alone(side: Side, own: RunFolder, observer: Observer, stopped: Callable[[], bool]) -> Accepted:
     patience = side.plan.sweep.patience.model_copy(update=TOLERANT)
-    sweep = side.plan.sweep.model_copy(update={"patience": patience})
+    # Nobody is there to take turns with.
+    sweep = side.plan.sweep.model_copy(update={"patience": patience, "pairing": "adjacent"})
     alone, ended = replace(side, name="A", plan=replace(side.plan, sweep=sweep)), ""
     try:
         run_comparison(Comparison("verify", alone, None), own, observer, stopped)

@@ -64,6 +64,7 @@ class Servers:
     def __call__(self, compared: Comparison, folder: RunFolder, *_: object) -> None:
         givens = [side.given for side in compared.sides]
         self.measured.append(tuple(givens))
+        assert len(givens) == 2 or compared.sweep.pairing == "adjacent"  # alone it has nobody to wait for
         folder.path.mkdir(parents=True)
         arms = [
             samples.arm(side.point, (0.0,) * len(samples.CELLS), self.lengths[side.given])
@@ -82,7 +83,7 @@ class Servers:
 @pytest.fixture
 def patient(tmp_path: Path) -> Patient:
     read = read_checkpoint(PAIR / "target"), read_checkpoint(PAIR / "head")
-    plan = plan_of_point(Sweep.model_validate({"engine": "fake"}), Point("fake-ngram", {"n": 4, "m": 8}))
+    plan = plan_of_point(Sweep.model_validate({"engine": "fake", "pairing": "together"}), Point("fake-ngram", {"n": 4, "m": 8}))
     (point,) = plan.space.points.values()
     return Patient(Drafting(*read, "sglang", "", "EAGLE3"), plan, point)
 
