@@ -83,7 +83,9 @@ class Servers:
 @pytest.fixture
 def patient(tmp_path: Path) -> Patient:
     read = read_checkpoint(PAIR / "target"), read_checkpoint(PAIR / "head")
-    plan = plan_of_point(Sweep.model_validate({"engine": "fake", "pairing": "together"}), Point("fake-ngram", {"n": 4, "m": 8}))
+    plan = plan_of_point(
+        Sweep.model_validate({"engine": "fake", "pairing": "together"}), Point("fake-ngram", {"n": 4, "m": 8})
+    )
     (point,) = plan.space.points.values()
     return Patient(Drafting(*read, "sglang", "", "EAGLE3"), plan, point)
 
