@@ -445,6 +445,13 @@ def test_every_example_fits_the_schema(file: Path) -> None:
     jsonschema.validate(yaml.safe_load(file.read_text()), json_schema())
 
 
+@pytest.mark.rig  # the embedded engine's
+@pytest.mark.parametrize("name", ["embedded", "map"])
+def test_an_example_for_a_laptop_can_be_planned(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Its prompts fit the lengths that it asks for."""
+    assert f"name: {name}" in _output(capsys, "sweep", str(ROOT / "examples" / f"{name}.yaml"), "--dry-run")
+
+
 def test_an_engine_without_a_profiler_is_refused_before_anything_starts(
     sweep_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
