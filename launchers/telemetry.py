@@ -12,6 +12,7 @@ from typing import Self
 
 import psutil
 
+from results.environment import usable_cores
 from results.records import Telemetry
 
 PERIOD_S = 0.2
@@ -89,7 +90,7 @@ class HostWindow:
             memory_pressure=_rate(end.memory_pressure_s, begin.memory_pressure_s, wall_s),
             server_memory_bytes=self._peak_bytes or None,
             frequency_hz=_frequency_hz(),
-            cores=_usable_cores(),
+            cores=usable_cores() or os.cpu_count() or 1,
         )
 
 
@@ -140,12 +141,6 @@ def pressure_s(resource: str, folder: Path = PRESSURE) -> float | None:
 
 def _rate(end: float | None, begin: float | None, wall_s: float) -> float | None:
     return None if end is None or begin is None else (end - begin) / wall_s
-
-
-def _usable_cores() -> int:
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
 
 
 def _frequency_hz() -> float | None:

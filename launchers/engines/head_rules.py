@@ -1,7 +1,7 @@
 """Rules about a drafter that SGLang and vLLM share; each has its own names for methods and its own files."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from launchers.engines.wiring import Drafting
@@ -35,6 +35,13 @@ class NormFlags:
 
     before_fc: bool
     of_states: bool
+
+
+def parallelism_findings(checks: Sequence[tuple[bool, str, str]]) -> Iterator[Finding]:
+    """Of each whether it is on, what it is, and the rule: what is known to break what a drafter gets."""
+    for on, seen, rule in checks:
+        if on:
+            yield Finding(Cause.PARALLELISM, Severity.INFO, seen, rule)
 
 
 def method_findings(

@@ -263,7 +263,8 @@ def _evidence(patient: Patient, chart: _Chart) -> Evidence:
     if not drafts or dump.header.temperature != 0:
         return evidence
     found = _beside(dump, pair, reading, drafts)
-    best = _beside(dump, pair, _after(evidence, reading, chart.trained), drafts)
+    after = _after(evidence, reading, chart.trained)
+    best = found if after == reading else _beside(dump, pair, after, drafts)
     evidence = replace(
         evidence,
         counted=(found or best or (None, None))[1],

@@ -3,7 +3,7 @@
 import json
 import os
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 Tensors = dict[str, "Tensor"]
 WHOLE = "model.safetensors"
 CONFIG = "config.json"
+FC_BLOCKS = "fc: blocks "  # and their places, from 0: `fc: blocks 2,0,1`
 
 
 def mended(head: Path, target: Path, fix: Fix, into: Path) -> Path:
@@ -25,7 +26,7 @@ def mended(head: Path, target: Path, fix: Fix, into: Path) -> Path:
     into.mkdir(parents=True)
     rewritten = (".safetensors", ".index.json", ".bin") if fix.tensors else ()
     for file in filter(Path.is_file, head.iterdir()):
-        if not file.name.endswith(rewritten) or not rewritten:
+        if not file.name.endswith(rewritten):
             _link(file, into / file.name)
     if fix.config:
         config = json.loads((head / CONFIG).read_text("utf-8"))
@@ -64,10 +65,12 @@ def _write(tensors: Tensors, target: Mapping[str, "Tensor"], edits: tuple[str, .
     from safetensors.torch import save_file
 
     for edit in edits:
-        name, _, what = edit.partition(": ")
-        if (apply := EDITS.get((name, what.split(" ")[0]))) is None:
+        if edit.startswith(FC_BLOCKS):
+            _reorder_fc(tensors, [int(place) for place in edit.removeprefix(FC_BLOCKS).split(",")])
+        elif edit in EDITS:
+            EDITS[edit](tensors, target)
+        else:
             raise UsageError(f"{edit}: no change of a checkpoint that is known here")
-        apply(tensors, target, what)
     save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, place, {"format": "pt"})
 
 
@@ -79,13 +82,12 @@ def _named(tensors: Mapping[str, object], ending: str) -> str:
     return min(found, key=len)
 
 
-def _d2t_of_t2d(tensors: Tensors, target: Mapping[str, "Tensor"], what: str) -> None:
-    if what == "from t2d":
-        ids = tensors[_named(tensors, "t2d")].nonzero().flatten()
-        tensors["d2t"] = ids - _counting(ids)
+def _d2t_of_t2d(tensors: Tensors, target: Mapping[str, "Tensor"]) -> None:
+    ids = tensors[_named(tensors, "t2d")].nonzero().flatten()
+    tensors["d2t"] = ids - _counting(ids)
 
 
-def _d2t_to_offsets(tensors: Tensors, target: Mapping[str, "Tensor"], what: str) -> None:
+def _d2t_to_offsets(tensors: Tensors, target: Mapping[str, "Tensor"]) -> None:
     name = _named(tensors, "d2t")
     tensors[name] = tensors[name] - _counting(tensors[name])
 
@@ -96,23 +98,22 @@ def _counting(like: "Tensor") -> "Tensor":
     return torch.arange(len(like), dtype=like.dtype)
 
 
-def _remove(ending: str) -> "Callable[[Tensors, Mapping[str, Tensor], str], None]":
-    def remove(tensors: Tensors, target: Mapping[str, "Tensor"], what: str) -> None:
+def _remove(ending: str) -> "Callable[[Tensors, Mapping[str, Tensor]], None]":
+    def remove(tensors: Tensors, target: Mapping[str, "Tensor"]) -> None:
         tensors.pop(_named(tensors, ending), None)
 
     return remove
 
 
-def _fc_blocks(tensors: Tensors, target: Mapping[str, "Tensor"], what: str) -> None:
+def _reorder_fc(tensors: Tensors, places: Sequence[int]) -> None:
     import torch
 
-    places = [int(place) for place in what.split(" ")[1].split(",")]
     name = _named(tensors, "fc.weight")
     blocks = tensors[name].chunk(len(places), dim=1)
     tensors[name] = torch.cat([blocks[place] for place in places], dim=1)
 
 
-def _lm_head_of_target(tensors: Tensors, target: Mapping[str, "Tensor"], what: str) -> None:
+def _lm_head_of_target(tensors: Tensors, target: Mapping[str, "Tensor"]) -> None:
     from analysis.wiring.target import EMBEDDING, LM_HEAD, find
 
     weight = find(target, LM_HEAD)
@@ -127,11 +128,10 @@ def _lm_head_of_target(tensors: Tensors, target: Mapping[str, "Tensor"], what: s
     tensors[own] = weight.to(like.dtype)
 
 
-EDITS: Mapping[tuple[str, str], "Callable[[Tensors, Mapping[str, Tensor], str], None]"] = {
-    ("d2t", "from"): _d2t_of_t2d,
-    ("d2t", "ids"): _d2t_to_offsets,
-    ("d2t", "remove"): _remove("d2t"),
-    ("embed_tokens", "remove"): _remove("embed_tokens.weight"),
-    ("fc", "blocks"): _fc_blocks,
-    ("lm_head", "from"): _lm_head_of_target,
+EDITS: Mapping[str, "Callable[[Tensors, Mapping[str, Tensor]], None]"] = {
+    "d2t: from t2d": _d2t_of_t2d,
+    "d2t: ids to offsets": _d2t_to_offsets,
+    "d2t: remove": _remove("d2t"),
+    "embed_tokens: remove": _remove("embed_tokens.weight"),
+    "lm_head: from target": _lm_head_of_target,
 }

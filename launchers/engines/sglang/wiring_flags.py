@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from launchers.engines.head_rules import parallelism_findings
 from launchers.engines.sglang import layer_ids
 from launchers.engines.wiring import Drafting, version_of
 from results.head_config import Head
@@ -87,9 +88,7 @@ def _parallelism(drafting: Drafting) -> Iterator[Finding]:
             "it is the drafter's as well; seen to cost acceptance (vLLM issue #24505)",
         ),
     )
-    for on, seen, rule in checks:
-        if on:
-            yield Finding(Cause.PARALLELISM, Severity.INFO, seen, rule)
+    yield from parallelism_findings(checks)
 
 
 def _tree(drafting: Drafting) -> Iterator[Finding]:

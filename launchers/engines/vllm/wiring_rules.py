@@ -8,6 +8,7 @@ from launchers.engines.head_rules import (
     method_findings,
     name_findings,
     norm_findings,
+    parallelism_findings,
     targets_rows,
 )
 from launchers.engines.vllm import layer_ids
@@ -220,6 +221,4 @@ def _settings(drafting: Drafting) -> Iterator[Finding]:
             "it is the drafter's as well; seen to cost acceptance (issue #24505)",
         ),
     )
-    for on, seen, rule in checks:
-        if on:
-            yield Finding(Cause.PARALLELISM, Severity.INFO, seen, rule)
+    yield from parallelism_findings(checks)
