@@ -13,6 +13,9 @@ from analysis.block import mean_log_speedup
 from results.records import EQUAL_WEIGHTS, ArmRun, Block, Phase, Point, Trial, Weights
 
 
+Place = tuple[str, tuple[str, ...]]  # node and GPUs: absolute figures of two of them are never compared
+
+
 @dataclass(frozen=True, slots=True)
 class Anchor:
     """One launch of the Baseline in the search."""
@@ -20,6 +23,7 @@ class Anchor:
     block: int  # number of its Block
     at: float  # Unix time of the middle of its measurement
     run: ArmRun
+    place: Place = ("", ())
 
 
 def anchor_of(block: Block) -> Anchor | None:
@@ -29,7 +33,11 @@ def anchor_of(block: Block) -> Anchor | None:
         return None
     if run.failure is not None or not run.complete or not run.measurements:
         return None
-    return Anchor(block.number, measured_at(block, run), run)
+    return Anchor(block.number, measured_at(block, run), run, place_of(block))
+
+
+def place_of(block: Block) -> Place:
+    return block.node, block.gpus
 
 
 def every_anchor(blocks: Iterable[Block]) -> list[Anchor]:
@@ -44,8 +52,10 @@ def anchors_of(blocks: Iterable[Block], baseline: Point) -> list[Anchor]:
 
 
 def nearest(anchors: Iterable[Anchor], block: Block) -> ArmRun | None:
-    """The launch of its Baseline nearest in time to a Block without one; None if there is none."""
-    own = [a for a in anchors if a.run.point.key == block.compared_with.key]
+    """The launch of its Baseline there nearest in time to a Block without one; None if there is none."""
+    own = [
+        a for a in anchors if a.run.point.key == block.compared_with.key and a.place == place_of(block)
+    ]
     return min(own, key=lambda a: abs(a.at - block.started_at)).run if own else None
 
 
@@ -59,10 +69,10 @@ def measured_at(block: Block, run: ArmRun) -> float:
     return block.started_at + before_s + run.start_s + run.warm_up_s + run.measured_s / 2
 
 
-def around(anchors: Sequence[Anchor], at: float) -> tuple[Anchor, ...]:
-    """The last anchor before a moment and the first one after it, as far as there are any."""
-    before = [a for a in anchors if a.at <= at]
-    after = [a for a in anchors if a.at > at]
+def around(anchors: Sequence[Anchor], at: float, place: Place = ("", ())) -> tuple[Anchor, ...]:
+    """The last anchor of a place before a moment and the first one after it, as far as there are any."""
+    before = [a for a in anchors if a.place == place and a.at <= at]
+    after = [a for a in anchors if a.place == place and a.at > at]
     return (*before[-1:], *after[:1])
 
 
@@ -77,8 +87,9 @@ def shares(anchors: Sequence[Anchor], at: float) -> list[float]:
 
 
 def steps(anchors: Sequence[Anchor], objective: str, weights: Weights = EQUAL_WEIGHTS) -> list[float]:
-    """Log ratio of each anchor to the one before it, as far as known; 0 = the machine did not drift."""
-    ratios = [mean_log_speedup(a.run, b.run, objective, weights) for a, b in pairwise(anchors)]
+    """Log ratio of each anchor to the one before it there, as far as known; 0 = no machine drifted."""
+    pairs = ((a, b) for a, b in pairwise(sorted(anchors, key=lambda a: (a.place, a.at))) if a.place == b.place)
+    ratios = [mean_log_speedup(a.run, b.run, objective, weights) for a, b in pairs]
     return [ratio for ratio in ratios if ratio is not None]
 
 

@@ -16,6 +16,7 @@ from launchers.launcher import Launch
 from launchers.port import LOOPBACK
 from results.records import Point
 
+START_S = "FAKE_START_S"  # variable of a server: seconds until it is ready
 WORDS = ("the", "one", "river", "stone", "light", "runs", "over", "under", "green", "cold", "old", "far")
 
 
@@ -55,6 +56,7 @@ class FakeEndpoint:
         self.log_path = launch.log_path
         self.script = script
         self._env = launch.env
+        self._ready_at = time.monotonic() + float(launch.env.get(START_S) or 0)
         self.point = Point(*json.loads(launch.argv[1]))
         self.fault = script.fault(self.point)
         self.counts = {"drafts": 0, "draft_tokens": 0, "accepted": 0}
@@ -70,6 +72,10 @@ class FakeEndpoint:
     @property
     def speculating(self) -> bool:
         return not self.point.is_baseline and self.fault is not Fault.DOES_NOT_SPECULATE
+
+    @property
+    def is_up(self) -> bool:
+        return time.monotonic() >= self._ready_at
 
     def exit_code(self) -> int | None:
         return self._exit_code
@@ -133,6 +139,8 @@ class _Stream(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         endpoint = self.endpoint
+        if self.path == "/health" and not endpoint.is_up:
+            return self.send_error(503, "starting")
         if self.path == "/metrics":
             lines = [f"# TYPE fake:{k} counter\nfake:{k}_total {v}" for k, v in endpoint.counts.items()]
             return self._answer("\n".join(lines) + "\n")

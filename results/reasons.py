@@ -34,6 +34,7 @@ class Reason(StrEnum):
     FOREIGN_PROCESS = "FOREIGN_PROCESS"  # a process of someone else was on a GPU of the server
     GPU_LOST = "GPU_LOST"  # a GPU fell away
     GPU_ERROR = "GPU_ERROR"  # the driver reported an error of the hardware
+    CLUSTER_LOST = "CLUSTER_LOST"  # the head of the cluster does not answer any more
     ENERGY_UNKNOWN = "ENERGY_UNKNOWN"  # energy is the objective and was not told
     TRACE_UNUSABLE = "TRACE_UNUSABLE"  # the profiler wrote no trace, or one that says nothing
     LIMIT_EXCEEDED = "LIMIT_EXCEEDED"  # measured, but outside a limit of the sweep
@@ -52,6 +53,7 @@ MACHINE_FAULTS = frozenset(
         Reason.FOREIGN_PROCESS,
         Reason.GPU_LOST,
         Reason.GPU_ERROR,
+        Reason.CLUSTER_LOST,
         Reason.ENERGY_UNKNOWN,
     }
 )

@@ -472,6 +472,8 @@ class Block:
     invalid: Failure | None = None  # the whole Block is unusable and was rerun
     warnings: tuple[str, ...] = ()  # what to know about its load, e.g. replies without an answer
     compared_with: Point = BASELINE  # speculation off, with the settings found best for it
+    node: str = ""  # of a cluster, on which all of it happened; "" = the machine of the run
+    gpus: tuple[str, ...] = ()  # of that node, given to its servers; () = whatever they found
     schema: int = SCHEMA
 
     @property

@@ -10,11 +10,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from statistics import median
 
-from analysis.anchor import Anchor, anchor_of, anchors_of, around, every_anchor, measured_at, steps
+from analysis.anchor import Anchor, anchor_of, anchors_of, around, every_anchor, measured_at, place_of, steps
 from analysis.gpu import different_limits
 from results.reasons import MACHINE_FAULTS
 from results.records import ArmRun, Block, Phase, Point, Trial
-from sweeps.block import BlockRunner
+from sweeps.blocks import BlockRunner
 from sweeps.sweep import Sweep
 
 AUTO_TRIALS = 4  # between two anchors, where a start is dear
@@ -64,7 +64,7 @@ class SearchBlocks:
         self._tell(every)
         if every == 1:
             block = self._run_block([point], Phase.SEARCH, self._baseline)
-            found = self._compared() if self._remember(block) else []
+            found = self.compared() if self._remember(block) else []
             return found if _is_of_the_baseline(block) else [*found, Measured(block, point, source)]
         if not self._anchors and not self._launch_baseline():
             return []
@@ -75,14 +75,14 @@ class SearchBlocks:
             return [Measured(block, point, source)]
         self._waiting.append(Measured(block, point, source))
         if len(self._waiting) >= every and self._go_on() and self._launch_baseline():
-            return self._compared()
+            return self.compared()
         return []
 
     def close(self) -> list[Measured]:
         """What still waits: compared with one more launch, or with the last if there may be no more."""
         if self._waiting and self._go_on():
             self._launch_baseline()
-        return self._compared()
+        return self.compared()
 
     def _trials_per_launch(self) -> int:
         if self._sweep.pairing == "together":
@@ -133,7 +133,8 @@ class SearchBlocks:
         self._launches.append(anchor.run)
         return True
 
-    def _compared(self) -> list[Measured]:
+    def compared(self) -> list[Measured]:
+        """What still waits, compared with the launches there are."""
         waiting, self._waiting = self._waiting, []
         return [_with_anchors(m, self._anchors) for m in waiting]
 
@@ -184,6 +185,6 @@ def _with_anchors(measured: Measured, anchors: Sequence[Anchor]) -> Measured:
     if block.baseline is not None or not _needs_baseline(block, measured.point):
         return measured
     arm = block.candidates[0]
-    near = around(anchors, measured_at(block, arm))
+    near = around(anchors, measured_at(block, arm), place_of(block))
     alike = tuple(a for a in near if different_limits([a.run, arm]) is None)  # else it is other hardware
     return Measured(block, measured.point, measured.source, alike)

@@ -1,11 +1,10 @@
-"""Run Blocks on real servers: every arm once, in random order, again if the Block is invalid."""
+"""One Block on real servers: every arm once, in random order."""
 
 import random
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import replace
-from typing import Protocol
 
 from analysis.acceptance import SlotCounts
 from analysis.accuracy import scores
@@ -14,9 +13,8 @@ from analysis.goodput import GOODPUT
 from analysis.output import compare_outputs
 from analysis.parity import workload_warnings
 from launchers.engines.engine import SlotDrafts
-from results.errors import MeasurementInvalid
 from results.reasons import Reason
-from results.records import BASELINE, ArmRun, Block, Failure, Phase, Point, Request
+from results.records import ArmRun, Block, Failure, Phase, Point, Request
 from sweeps.arm import Arm, measure, up
 from sweeps.gate import Gate, PromptKey, seconds_per_token
 from sweeps.now import Now
@@ -24,48 +22,25 @@ from sweeps.setup import Setup
 from sweeps.windows import Window
 
 SPOILING = (Reason.WRONG_SERVER, Reason.OTHER_LOAD)  # in one arm, and a rerun may cure it
-MAX_GIVEN_UP = 3  # Blocks in a row, each already rerun; beyond, the machine is not fit to measure on
 
 
-class BlockRunner(Protocol):
-    """Measures Points against a Baseline in one Block: all the search needs to know of servers.
-
-    Raises MeasurementInvalid when Blocks stay unusable.
-    """
-
-    def __call__(
-        self, points: Sequence[Point], phase: Phase, baseline: Point = BASELINE, *, alone: bool = False
-    ) -> Block:
-        """`alone`: without the Baseline, which was measured shortly before (see sweeps.anchors)."""
-
-
-class Blocks:
-    """The BlockRunner of real servers. Every Block, invalid ones too, goes into the run folder."""
+class LocalLane:
+    """Measures Blocks with servers of this machine, one Block at a time."""
 
     def __init__(
         self,
         setup: Setup,
-        done: list[Block],
         observe: Callable[[Phase, Point], None],
         setups: Mapping[str, Setup] | None = None,
-        *,
-        again: Callable[[], bool] = lambda: True,
     ) -> None:
-        """`done` are the Blocks of earlier starts; every new one is put there too.
-
-        `setups` are of Points, by key, that run with another Setup than the others. `again` is asked
-        before an invalid Block is run again.
-        """
+        """`setups` are of Points, by key, that run with another Setup than the others."""
         self._setup = setup
-        self._done, self._again = done, again
         self._now = Now(setup.folder)
         self._setups = setups or {}
         self._observe = observe
-        self._next = max((b.number for b in done), default=-1) + 1
         self._earlier: dict[tuple[Phase, str], Arm] = {}  # the latest good run of each baseline
         self._baseline_s: dict[PromptKey, float] = {}  # what the baseline needed per token, latest
         self._checked: set[tuple[Phase, str]] = set()  # with whose context the prompts were compared
-        self._given_up = 0  # Blocks in a row that stayed invalid
         sweep = setup.sweep
         self._rules = Rules(
             min_window_s=sweep.patience.min_window_s,
@@ -76,41 +51,10 @@ class Blocks:
             thinking={"off": False, "on": True}.get(sweep.workload.thinking),
         )
 
-    def __call__(
-        self, points: Sequence[Point], phase: Phase, baseline: Point = BASELINE, *, alone: bool = False
+    def measure(
+        self, number: int, points: Sequence[Point], phase: Phase, baseline: Point, *, alone: bool
     ) -> Block:
-        """Raises MeasurementInvalid if the Baseline or the machine cannot give a usable Block."""
-        for _ in range(self._setup.sweep.patience.reruns + 1):
-            block = self._run(points, phase, baseline, alone=alone)
-            self._setup.folder.add_block(block)
-            self._done.append(block)
-            if block.invalid is None:
-                self._given_up = 0
-                return block
-            if block.invalid.reason is Reason.TOO_SHORT:
-                break  # the same again would be as short
-            if not self._again():
-                return block  # nothing is decided: the next start measures it
-        self._give_up(block)
-        return block
-
-    def _give_up(self, block: Block) -> None:
-        """A Block that stays invalid is passed over; a failing Baseline or too many of them end the run."""
-        self._given_up += 1
-        invalid = block.invalid
-        failed = block.baseline.failure if block.baseline else None
-        if failed is not None and failed.reason is not Reason.OTHER_LOAD:
-            name = block.compared_with.name or "the baseline"
-            raise MeasurementInvalid(failed.reason, f"{name} cannot be measured: {failed.evidence}")
-        if invalid is not None and invalid.reason is Reason.TOO_SHORT:
-            remedy = "raise workload.prompts_per_class or workload.max_tokens, or lower patience.min_window_s"
-            raise MeasurementInvalid(invalid.reason, f"{invalid.evidence}: {remedy}")
-        if invalid is not None and self._given_up >= MAX_GIVEN_UP:
-            evidence = f"{self._given_up} Blocks in a row stayed unusable, the last one: {invalid.evidence}"
-            raise MeasurementInvalid(invalid.reason, evidence)
-
-    def _run(self, points: Sequence[Point], phase: Phase, baseline: Point, *, alone: bool) -> Block:
-        number, self._next = self._next, self._next + 1
+        """One Block, invalid or not; its requests, telemetry and logs go into the run folder."""
         started_at = time.time()
         chance = random.Random(f"{self._setup.sweep.seed}:{number}")
         order = [*points] if alone else [baseline, *points]

@@ -7,8 +7,9 @@ from analysis.report_input import HighestLoad, ReportInput
 from results.errors import MeasurementInvalid, UsageError
 from results.reasons import MACHINE_FAULTS
 from results.records import Phase, Point
+from results.sharing import alone
 from results.store import RunFolder
-from sweeps.block import Blocks
+from sweeps.blocks import blocks_here
 from sweeps.limits import check_measurable
 from sweeps.loads import Question, found_loads, loads_of, note, probes_of
 from sweeps.observer import Observer
@@ -84,7 +85,7 @@ def _measure(
     """One Block of one server; how it fails, unless by the machine's fault, is the answer as well."""
     done = own.blocks()
     earlier = len(done)
-    run_block = Blocks(plan.setup(own), done, observer.arm, again=lambda: not stopped())
+    run_block = blocks_here(plan.setup(own), done, alone(done), observer.arm, again=lambda: not stopped())
     try:
         invalid = run_block([], Phase.CONFIRM, point).invalid
         if invalid is not None and invalid.reason in MACHINE_FAULTS and not stopped():

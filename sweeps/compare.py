@@ -2,13 +2,14 @@
 
 import time
 from collections.abc import Callable
-from functools import partial
 
 from results.errors import UsageError
 from results.records import Phase
+from results.sharing import alone
 from results.store import RunFolder
-from sweeps.block import Blocks
+from sweeps.blocks import blocks_here
 from sweeps.confirm import confirm, rules_of
+from sweeps.lanes import OneLane
 from sweeps.now import Stage, write_stage
 from sweeps.observer import Observer
 from sweeps.outcome import SIDES_FILE
@@ -46,8 +47,10 @@ def _measure(
     def go_on() -> bool:
         return not stopped() and clock.may_confirm()
 
-    blocks = Blocks(setups[compared.a.point.key], past, observer.arm, setups, again=go_on)
-    run_block = partial(blocks, baseline=compared.a.point)
+    sharing = alone(past)
+    run_block = blocks_here(
+        setups[compared.a.point.key], past, sharing, observer.arm, setups, again=go_on
+    )
     looks = compared.sweep.confirm.looks
     total = looks[0] if compared.b is None else looks[-1]
     usable = sum(b.invalid is None for b in past)
@@ -56,9 +59,18 @@ def _measure(
     if compared.b is not None:
         rules = rules_of(compared.sweep)
         earlier = [*past]  # which itself grows
-        confirm(run_block, [compared.b.point], earlier, rules, go_on=go_on, on_block=observer.look)
+        confirm(
+            OneLane(run_block),
+            [compared.b.point],
+            earlier,
+            rules,
+            baseline=compared.a.point,
+            sharing=sharing,
+            go_on=go_on,
+            on_block=observer.look,
+        )
         return clock
     while usable < total and go_on():
-        usable += run_block([], Phase.CONFIRM).invalid is None
+        usable += run_block([], Phase.CONFIRM, compared.a.point).invalid is None
         observer.look(usable, ())
     return clock

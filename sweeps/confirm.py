@@ -2,14 +2,22 @@
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from itertools import repeat
 from typing import NotRequired, TypedDict
+from uuid import uuid4
 
 from analysis.limits import broken_by_baseline
-from analysis.verdict import conclude, still_open
+from analysis.verdict import conclude, next_look, still_open
 from results.records import Block, Phase, Point, Trial, Verdict, Weights
+from results.sharing import Sharing
 from results.store import RunFolder
+from sweeps.blocks import BlockRunner
+from sweeps.lanes import Lanes
 from sweeps.study import finalists
 from sweeps.sweep import Sweep
+from sweeps.tasks import Task, Tasks
+
+CONFIRMATION = "confirmation"  # what claims of its Blocks begin with
 
 
 class Rules(TypedDict):
@@ -57,28 +65,56 @@ def confirmation(blocks: Sequence[Block], baseline: Point) -> list[Block]:
 
 
 def confirm(
-    run_block: Callable[[Sequence[Point], Phase], Block],
+    lanes: Lanes,
     finalists: Sequence[Point],
     past: Sequence[Block],
     rules: Rules,
     *,
+    baseline: Point,
+    sharing: Sharing,
+    news: Callable[[], Sequence[Block]] = tuple,
     go_on: Callable[[], bool] = lambda: True,
     on_block: Callable[[int, Sequence[Verdict]], None] = lambda _blocks, _verdicts: None,
 ) -> list[Verdict]:
     """Run Blocks of the Baseline and every finalist still open until each has a verdict.
 
-    `past` are confirmation Blocks of an earlier start of the same run. `go_on` is asked before each
-    Block; when it says no, what is known so far is the answer.
+    `past` are confirmation Blocks of an earlier start of the same run, `news` gives those that other
+    drivers have added since it was last asked. `go_on` is asked before each Block; when it says no, what
+    is known so far is the answer. Never more Blocks are in flight than the next planned look takes.
     """
     usable = [b for b in past if b.invalid is None]
-    verdicts = conclude(usable, finalists, **rules)
-    while (points := open_points(verdicts, rules)) and go_on():
-        block = run_block(points, Phase.CONFIRM)
-        if block.invalid is None:
-            usable.append(block)
-        verdicts = conclude(usable, finalists, **rules)
-        on_block(len(usable), verdicts)
-    return verdicts
+    claims = (f"{CONFIRMATION}: {uuid4().hex}" for _ in repeat(None))
+
+    def verdicts() -> list[Verdict]:
+        return conclude(usable, finalists, **rules)
+
+    def next_block() -> Task[Sequence[Point]] | None:
+        usable.extend(b for b in news() if b.invalid is None)
+        points = open_points(verdicts(), rules)
+        wanted = min((_blocks_to_next_look(usable, p, rules["looks"]) for p in points), default=0)
+        return Task(points, next(claims)) if tasks.in_flight < wanted else None
+
+    tasks = Tasks(CONFIRMATION, next_block, sharing, go_on)
+
+    def work(run_block: BlockRunner) -> None:
+        while True:
+            with tasks.one() as task:
+                if task is None:
+                    return
+                block = run_block(task.what, Phase.CONFIRM, baseline)
+                with sharing.exclusive():
+                    if block.invalid is None:
+                        usable.append(block)
+                    sharing.release(task.claim)
+                    on_block(len(usable), verdicts())
+
+    lanes.each(work)
+    return verdicts()
+
+
+def _blocks_to_next_look(blocks: Sequence[Block], point: Point, looks: Sequence[int]) -> int:
+    have = sum(b.arm(point) is not None for b in blocks)
+    return (next_look(have, looks) or have) - have
 
 
 def open_points(verdicts: Sequence[Verdict], rules: Rules) -> list[Point]:

@@ -130,8 +130,8 @@ def plan_to_start(sweep: Sweep, space_of: SpaceOf, *, planning: bool = False, to
     While `planning` containers, what is not on this machine (an image, a model, a volume) becomes a note
     of the Plan; otherwise images are pulled, and `told` gets lines about it.
     """
-    planning = planning and sweep.launcher == "docker"  # a process needs all of it on this machine
-    places = _places(sweep, planning, told)
+    planning = planning and sweep.starts == "docker"  # a process needs all of it on this machine
+    places = places_of(sweep, planning=planning, told=told)
     engine = engine_named(sweep.engine, sweep.server, places, planning=planning)
     return plan_of(sweep, engine, space_of, places, planning=planning)
 
@@ -171,7 +171,7 @@ def plan_of(
     )
 
 
-def _places(sweep: Sweep, planning: bool, told: Told) -> Places:
+def places_of(sweep: Sweep, *, planning: bool = False, told: Told = silent) -> Places:
     """Where the servers of a sweep run."""
     if sweep.container is None:
         return on_this_machine

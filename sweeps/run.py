@@ -5,7 +5,6 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, Protocol
 
 from analysis import words
@@ -14,11 +13,13 @@ from launchers.leftovers import reap
 from results.errors import UsageError
 from results.reasons import MACHINE_FAULTS
 from results.records import BASELINE, Block, Phase, Point, Trial
+from results.sharing import Sharing, alone
 from results.store import RunFolder
 from sweeps.anchors import Measured, SearchBlocks, unrecorded
-from sweeps.block import BlockRunner, Blocks
+from sweeps.blocks import BlockRunner, Blocks, Lane, LaneLost, blocks_here
 from sweeps.confirm import confirm, confirmation, finalists_of, rules_of
 from sweeps.estimate import usual_block_s
+from sweeps.lanes import Lanes, ManyLanes, OneLane
 from sweeps.now import Stage, write_stage
 from sweeps.observer import Observer
 from sweeps.prepare import Plan
@@ -27,6 +28,7 @@ from sweeps.space import Space, baseline_space
 from sweeps.strongest import FINALIST, settings_of, strongest
 from sweeps.study import Search
 from sweeps.sweep import Sweep
+from sweeps.tasks import Task, Tasks
 from sweeps.trial import BASELINE_TRIAL, trial_of
 from sweeps.which_run import own_sweep
 
@@ -83,8 +85,7 @@ def _run(plan: Plan, folder: RunFolder, observer: Observer, stopped: GoOn) -> No
     def may_go_on() -> bool:
         return not stopped() and clock.may_confirm()
 
-    run_block = Blocks(plan.setup(folder), blocks, observer.arm, again=may_go_on)
-    run = Run(plan.space, plan.sweep, folder, run_block, blocks, folder.trials(), observer)
+    sharing = alone(blocks)
     folder.write_json("notes.json", {"notes": plan.notes})
     for note in plan.notes:
         observer.note(note)
@@ -92,12 +93,35 @@ def _run(plan: Plan, folder: RunFolder, observer: Observer, stopped: GoOn) -> No
     def may_search() -> bool:
         return not stopped() and clock.may_search()
 
-    run.take_up()
-    baseline = run.tune_baseline(may_search)
-    run.search(baseline, may_search)
-    run.confirm(run.strongest_baseline(baseline, may_go_on), may_go_on)
+    with lanes_of(plan, folder, blocks, sharing, observer, again=may_go_on) as lanes:
+        run = Run(plan.space, plan.sweep, folder, lanes, sharing, blocks, folder.trials(), observer)
+        run.take_up()
+        baseline = run.tune_baseline(may_search)
+        run.search(baseline, may_search)
+        run.confirm(run.strongest_baseline(baseline, may_go_on), may_go_on)
     if not stopped():
         end(folder, len(run.trials), clock)
+
+
+@contextmanager
+def lanes_of(
+    plan: Plan, folder: RunFolder, blocks: list[Block], sharing: Sharing, observer: Observer, again: GoOn
+) -> Iterator[Lanes]:
+    """Where the Blocks of a plan are measured, while a run uses it. Raises UsageError."""
+    if plan.sweep.launcher != "ray":
+        yield OneLane(blocks_here(plan.setup(folder), blocks, sharing, observer.arm, again=again))
+        return
+    from sweeps.cluster.ray_lanes import ray_cluster
+
+    def blocks_of(lane: Lane) -> BlockRunner:
+        return Blocks(lane, folder, plan.sweep.patience, blocks, sharing, again=again)
+
+    with ray_cluster(plan, folder, observer) as cluster:
+        lanes = ManyLanes(cluster, cluster.lanes, blocks_of, observer.note)
+        try:
+            yield lanes
+        finally:
+            lanes.close()
 
 
 @dataclass(frozen=True)
@@ -107,8 +131,9 @@ class Run:
     space: Space
     sweep: Sweep
     folder: RunFolder
-    run_block: BlockRunner
-    blocks: Sequence[Block]  # of every start; `run_block` adds to it
+    lanes: Lanes
+    sharing: Sharing
+    blocks: list[Block]  # of every start; whoever runs Blocks adds to it
     trials: list[Trial]  # of every start
     observer: Observer
 
@@ -139,10 +164,18 @@ class Run:
     def strongest_baseline(self, baseline: Point, go_on: GoOn) -> Point:
         """The Baseline of the confirmation: the settings of a finalist may be better without speculation."""
         chosen = finalists_of(self.folder, self.trials, self.sweep)
-        for point in settings_of(chosen, self.space, self.trials):
-            if go_on():
-                block = self.run_block([point], Phase.SEARCH, baseline)
-                self.observer.trial(self._record(Measured(block, point, FINALIST)), None)
+        untried = iter(settings_of(chosen, self.space, self.trials))
+        tasks = Tasks(FINALIST, lambda: _task(FINALIST, next(untried, None)), self.sharing, go_on)
+
+        def work(run_block: BlockRunner) -> None:
+            while True:
+                with tasks.one() as task:
+                    if task is None:
+                        return
+                    block = run_block([task.what], Phase.SEARCH, baseline)
+                    self._report(Measured(block, task.what, FINALIST), task.claim)
+
+        self.lanes.each(work)
         best = self._strongest(baseline)
         if best != baseline:
             self.observer.note(f"a better baseline, which the finalists are confirmed against: {best.label}")
@@ -163,9 +196,18 @@ class Run:
         self.folder.write_json("finalists.json", {"points": points, "baseline": baseline})
         past = confirmation(self.blocks, baseline)
         self._begin(Stage.CONFIRM, len(past), self.sweep.confirm.looks[-1])
-        run_block = partial(self.run_block, baseline=baseline)
         rules, look = rules_of(self.sweep), self.observer.look
-        confirm(run_block, points, past, rules, go_on=go_on, on_block=look)
+        confirm(
+            self.lanes,
+            points,
+            past,
+            rules,
+            baseline=baseline,
+            sharing=self.sharing,
+            news=lambda: confirmation(self._news()[1], baseline),
+            go_on=go_on,
+            on_block=look,
+        )
 
     def _measure(self, space: Space, budget: int, go_on: GoOn, baseline: Point = BASELINE) -> None:
         """Measure every Point that the Search asks for, once."""
@@ -190,19 +232,44 @@ class Run:
         )
         stage = Stage.BASELINE if space.is_baseline else Stage.SEARCH
         self._begin(stage, len(past) - 1, min(budget, len(space.points)))
-        blocks = SearchBlocks(
-            self.run_block,
-            self.sweep,
-            baseline,
-            self.blocks,
-            go_on=go_on,
-            note=self.observer.note,
-        )
-        for measured in _each(asker, blocks, go_on):
-            trial = self._record(measured)
-            asker.tell(trial)
-            self.observer.trial(trial, asker.best)
+        kind = str(stage)
+        tasks = Tasks(kind, lambda: self._asked(asker, kind), self.sharing, go_on)
+
+        def work(run_block: BlockRunner) -> None:
+            blocks = SearchBlocks(
+                run_block, self.sweep, baseline, self.blocks, go_on=go_on, note=self.observer.note
+            )
+            for measured in _each(tasks, blocks):
+                self._report(measured, _claim(kind, measured.point), asker)
+
+        self.lanes.each(work)
         self._note_unfit(asker.unfit)
+
+    def _report(self, measured: Measured, claim: str, asker: Search | None = None) -> None:
+        """Record what came of a Point, and tell everybody."""
+        with self.sharing.exclusive():
+            for trial in self._news()[0]:
+                if asker is not None:
+                    asker.tell(trial)
+            trial = self._record(measured)
+            self.sharing.release(claim)
+            if asker is not None:
+                asker.tell(trial)
+            self.observer.trial(trial, asker.best if asker is not None else None)
+
+    def _news(self) -> tuple[Sequence[Trial], Sequence[Block]]:
+        """What other drivers have recorded; it is of this run from now on."""
+        trials, blocks = self.sharing.news()
+        self.trials.extend(trials)
+        self.blocks.extend(blocks)
+        return trials, blocks
+
+    def _asked(self, asker: Search, kind: str) -> "Task[tuple[Point, str]] | None":
+        """The next Point of the search, by all that is known now, of other drivers too."""
+        for trial in self._news()[0]:
+            asker.tell(trial)
+        asked = asker.ask(elsewhere=self.sharing.held_by_others(kind))
+        return Task(asked, _claim(kind, asked[0])) if asked is not None else None
 
     def _note_unfit(self, points: int) -> None:
         if not points:
@@ -234,11 +301,27 @@ class Run:
         self.observer.begin(Phase.CONFIRM if stage is Stage.CONFIRM else Phase.SEARCH, done, total)
 
 
-def _each(asker: Search, blocks: SearchBlocks, go_on: GoOn) -> Iterator[Measured]:
+def _each(tasks: Tasks[tuple[Point, str]], blocks: SearchBlocks) -> Iterator[Measured]:
     """Every Point that is asked for, as soon as there is something to compare it with."""
-    while asker.remaining and go_on() and (asked := asker.ask()) is not None:
-        yield from blocks.measure(*asked)
+    try:
+        while True:
+            with tasks.one() as task:
+                if task is None:
+                    break
+                found = blocks.measure(*task.what)
+            yield from found
+    except LaneLost:  # what was measured there before is compared with what there is
+        yield from blocks.compared()
+        raise
     yield from blocks.close()
+
+
+def _claim(kind: str, point: Point) -> str:
+    return f"{kind}: {point.key}"
+
+
+def _task(kind: str, point: Point | None) -> Task[Point] | None:
+    return Task(point, _claim(kind, point)) if point is not None else None
 
 
 def claim(folder: RunFolder, claimant: Claimant) -> None:

@@ -80,9 +80,12 @@ class Search:
         """The best Trial that keeps every limit."""
         return best_of(self._trials)
 
-    def ask(self) -> tuple[Point, str] | None:
-        """The next Point and who proposed it; None when the budget or the Space is used up."""
-        remaining = self.remaining - len(self._asked)
+    def ask(self, elsewhere: int = 0) -> tuple[Point, str] | None:
+        """The next Point and who proposed it; None when the budget or the Space is used up.
+
+        `elsewhere`: Points that other drivers have under way.
+        """
+        remaining = self.remaining - len(self._asked) - elsewhere
         if remaining <= 0 or not self._unknown():
             return None
         start = next((p for p in self._starts if not self._is_known(p) and self._fits(p)), None)
@@ -261,7 +264,7 @@ def _new_study(journal: Path, seed: int) -> "optuna.Study":
         study_name=journal.parent.name,
         direction="maximize",
         storage=JournalStorage(JournalFileBackend(str(journal))),
-        sampler=optuna.samplers.TPESampler(seed=seed),
+        sampler=optuna.samplers.TPESampler(seed=seed, constant_liar=True),
         pruner=optuna.pruners.NopPruner(),
     )
     study.set_user_attr("value", "log(speed-up over the baseline): 0 = as fast, 0.0953 = 1.10x")

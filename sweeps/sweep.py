@@ -16,6 +16,7 @@ from analysis.limits import LIMITS, bytes_of
 from results.errors import UsageError
 from results.records import IMAGE, KnobValue, Weights
 from results.secrets import HIDDEN, is_secret, looks_secret
+from sweeps.cluster.sections import Ray
 from sweeps.container import Container
 from sweeps.mistakes import mistakes, nearest, shown
 from sweeps.strict_yaml import read_yaml
@@ -216,11 +217,12 @@ class Sweep(Section):
         description="llamacpp: embedded (default), or the path of a llama-server; sglang, vllm: the Python"
         " that has it installed, e.g. ~/venvs/sglang/bin/python (default: python3)",
     )
-    launcher: Literal["process", "docker", "attach"] = Field(
+    launcher: Literal["process", "docker", "attach", "ray"] = Field(
         default="process",
         description="process: of this machine; docker: in a container, see `container`; attach: somebody else"
-        " runs the server, at `url` (for `tuner compare` alone)",
+        " runs the server, at `url` (for `tuner compare` alone); ray: on the nodes of a cluster, see `ray`",
     )
+    ray: Ray | None = Field(default=None, description="with launcher: ray")
     container: Container | None = Field(default=None, description="with launcher: docker")
     url: str = Field(default="", description="attach: the server, http://HOST:PORT or https://HOST")
     api_key_env: str = Field(
@@ -322,16 +324,35 @@ class Sweep(Section):
 
     @model_validator(mode="after")
     def _container_with_its_launcher(self) -> "Sweep":
-        if IMAGE in self.shared and self.launcher != "docker":
+        if IMAGE in self.shared and self.starts != "docker":
             raise ValueError("shared: image is for `launcher: docker`: each value is a container image")
-        if self.container is not None and self.launcher != "docker":
+        if self.container is not None and self.starts != "docker":
             raise ValueError("container: is for `launcher: docker`: add that, or remove the section")
-        if self.launcher == "docker":
+        if self.starts == "docker":
             if self.container is None or not self.container.image:
                 raise ValueError("container.image: `launcher: docker` needs it: container: {image: NAME:TAG}")
             if self.engine == "fake":
                 raise ValueError("launcher: the engine fake runs in no container: use `launcher: process`")
         return self
+
+    @model_validator(mode="before")
+    @classmethod
+    def _ray_with_its_launcher(cls, content: object) -> object:
+        """The section has a default for all it holds, so that it may be left out."""
+        if isinstance(content, dict):
+            if content.get("launcher") == "ray":
+                return {**content, "ray": content.get("ray") or {}}
+            if content.get("ray") is not None:
+                raise ValueError("ray: is for `launcher: ray`: add that, or remove the section")
+        return content
+
+    @property
+    def starts(self) -> Literal["process", "docker", "attach"]:
+        """How a server comes to be on whatever machine it runs on."""
+        if self.launcher == "ray":
+            assert self.ray is not None
+            return self.ray.launcher
+        return self.launcher
 
     @model_validator(mode="after")
     def _where(self) -> "Sweep":

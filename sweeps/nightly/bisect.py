@@ -19,8 +19,9 @@ from analysis.nightly.contrast import Pair, Reading
 from launchers.containers.image import Told, silent
 from results.errors import UsageError
 from results.records import Block, Phase, Point
+from results.sharing import alone
 from results.store import RunFolder
-from sweeps.block import BlockRunner, Blocks
+from sweeps.blocks import BlockRunner, blocks_here
 from sweeps.nightly.candidate import EXIT_CODES, check_folder
 from sweeps.nightly.pin import Pin
 from sweeps.nightly.version import (
@@ -123,7 +124,7 @@ def run_bisection(
         reading = reading_of(asked.sweep)
         most = most_blocks(len(asked.values), reading)
         observer.begin(Phase.CONFIRM, len(past), most)
-        blocks = Blocks(servers.good, past, observer.arm, servers.setups, again=go_on)
+        blocks = blocks_here(servers.good, past, alone(past), observer.arm, servers.setups, again=go_on)
         found = search(
             asked.pairs, reading, blocks, past, prepare=servers.prepare, go_on=go_on, on_block=tell
         )

@@ -12,8 +12,9 @@ from analysis.words import factor
 from launchers.containers.image import Told, silent
 from results.errors import UsageError
 from results.records import Effect, Phase, VerdictKind
+from results.sharing import alone
 from results.store import RunFolder
-from sweeps.block import Blocks
+from sweeps.blocks import blocks_here
 from sweeps.nightly.pin import Pin
 from sweeps.nightly.version import Version, differences, environment_of, reading_of, version
 from sweeps.now import Stage, write_stage
@@ -100,7 +101,7 @@ def _measure(asked: Candidate, folder: RunFolder, observer: Observer, stopped: C
         for pair, setup in ((old, asked.old.plan.setup(folder)), (new, asked.new.plan.setup(folder)))
         for point in (pair.baseline, pair.winner)
     }
-    blocks = Blocks(setups[old.baseline.key], past, observer.arm, setups, again=go_on)
+    blocks = blocks_here(setups[old.baseline.key], past, alone(past), observer.arm, setups, again=go_on)
     run_block = partial(blocks, [old.winner, new.baseline, new.winner], Phase.CONFIRM, old.baseline)
     reading = reading_of(asked.sweep)
     judged = judge(past, old, new, reading)

@@ -16,8 +16,9 @@ from results.errors import MeasurementInvalid
 from results.history import History, open_history
 from results.nights import SPEED_UP, Accepted, Night, NightKind, NightVerdict, kind_of
 from results.records import Block, Failure, Phase, Point
+from results.sharing import alone
 from results.store import RunFolder
-from sweeps.block import Blocks
+from sweeps.blocks import blocks_here
 from sweeps.nightly.accept import read_accepted
 from sweeps.nightly.fingerprint import segment_of, versions_of
 from sweeps.nightly.pin import Pin, read_pin
@@ -127,7 +128,7 @@ class _Arms:
 
     def __post_init__(self) -> None:
         setup, past = self.gate.plan.setup(self.folder), self.folder.blocks()
-        self._run_block = Blocks(setup, past, self.observer.arm, again=lambda: not self.stopped())
+        self._run_block = blocks_here(setup, past, alone(past), self.observer.arm, again=lambda: not self.stopped())
 
     def measured(self, night: Night) -> Night:
         """The night with its figures, or with what went wrong."""

@@ -28,9 +28,10 @@ from results.records import (
     Telemetry,
     TrialState,
 )
+from results.sharing import Alone
 from results.store import RunFolder
 from sweeps.arm import Arm, Turn
-from sweeps.block import Blocks
+from sweeps.blocks import Blocks, blocks_here
 from sweeps.load import Job, LoadResult, Target, drive
 from sweeps.pace import Pace
 from sweeps.prepare import prepare
@@ -64,7 +65,7 @@ def blocks(
     plan = replace(prepare(Sweep.model_validate(content)), engine=scripted)
     folder = RunFolder(tmp_path / "run")
     folder.create()
-    return Blocks(plan.setup(folder), [], lambda phase, point: None)
+    return blocks_here(plan.setup(folder), [], Alone(0), lambda phase, point: None)
 
 
 def slow_at_other(point: Point, _: str) -> float:

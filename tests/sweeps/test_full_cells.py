@@ -15,8 +15,9 @@ from launchers.launcher import Endpoint
 from results.errors import MeasurementInvalid
 from results.reasons import Reason
 from results.records import BASELINE, Block, Cell, Phase, Point, Trial, TrialState
+from results.sharing import Alone
 from results.store import RunFolder
-from sweeps.block import Blocks
+from sweeps.blocks import Blocks, blocks_here
 from sweeps.gate import Gate
 from sweeps.prepare import prepare
 from sweeps.study import best_of, finalists
@@ -66,7 +67,7 @@ def measured(tmp_path: Path, *limited: Point, phase: Phase = Phase.SEARCH, **cha
     plan = replace(prepare(Sweep.model_validate(content)), engine=engine)
     folder = RunFolder(tmp_path / "run")
     folder.create()
-    return Blocks(plan.setup(folder), [], lambda phase, point: None)([POINT], phase)
+    return blocks_here(plan.setup(folder), [], Alone(0), lambda phase, point: None)([POINT], phase)
 
 
 FULL_FIRST = [{"closed": 2}, {"closed": 1}]
@@ -98,7 +99,7 @@ def by_cell(
     )
     folder = RunFolder(tmp_path / "run")
     folder.create()
-    return Blocks(replace(plan, engine=engine).setup(folder), [], lambda phase, point: None)
+    return blocks_here(replace(plan, engine=engine).setup(folder), [], Alone(0), lambda phase, point: None)
 
 
 def judged(block: Block) -> Trial:

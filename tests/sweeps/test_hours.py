@@ -9,7 +9,7 @@ import pytest
 from results.reasons import Reason
 from results.records import BASELINE, Block, Failure, Phase, Point
 from results.store import RunFolder
-from sweeps.block import Blocks
+from sweeps.block import LocalLane
 from sweeps.run import CONFIRM_SHARE, Clock, run_sweep
 from sweeps.session import ENDED_FILE, State, standing
 from sweeps.sweep import Sweep
@@ -48,10 +48,9 @@ def scripted(
 ) -> None:
     """Every Block takes BLOCK_S for two arms; no Point is ever decided to be faster or slower."""
 
-    def run(
-        self: Blocks, points: Sequence[Point], phase: Phase, baseline: Point = BASELINE, *, alone: bool
+    def measure(
+        self: LocalLane, number: int, points: Sequence[Point], phase: Phase, baseline: Point, *, alone: bool
     ) -> Block:
-        number, self._next = self._next, self._next + 1
         began_at = clock.now_s
         clock.now_s += BLOCK_S * (1 + len(points)) / 2
         arms = [arm(baseline, {CELL: 100.0}), *(arm(p, {CELL: 101.0 + number % 2}) for p in points)]
@@ -62,7 +61,7 @@ def scripted(
             | {"started_at": began_at, "ended_at": clock.now_s, "compared_with": baseline}
         )
 
-    monkeypatch.setattr(Blocks, "_run", run)
+    monkeypatch.setattr(LocalLane, "measure", measure)
 
 
 def run(tmp_path: Path, hours: float, stop_after: int = 1000, **changes: object) -> RunFolder:

@@ -17,7 +17,9 @@ from launchers.fake import FakeEngine
 from results.errors import UsageError
 from results.reasons import Reason
 from results.records import BASELINE, ArmRun, Block, Phase, Point, Quantiles, Trial, VerdictKind
+from results.sharing import Alone
 from results.store import RunFolder
+from sweeps.lanes import OneLane
 from sweeps.limits import check_measurable
 from sweeps.outcome import EXIT_CODES, read_run
 from sweeps.prepare import prepare
@@ -181,7 +183,8 @@ def swept(
     folder.write_json("sessions.json", {"sessions": [{"began_at": 0, "ended_at": 1, "calibration": {}}]})
     recorder = Recorder(stop_after)
     run_block = ScriptedBlocks(folder, script)
-    started = Run(plan.space, plan.sweep, folder, run_block, run_block.blocks, folder.trials(), recorder)
+    blocks, trials = run_block.blocks, folder.trials()
+    started = Run(plan.space, plan.sweep, folder, OneLane(run_block), Alone(0), blocks, trials, recorder)
     baseline = started.tune_baseline(lambda: not recorder.stopped())
     started.search(baseline, lambda: not recorder.stopped())
     started.confirm(baseline, lambda: not recorder.stopped())

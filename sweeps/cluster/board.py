@@ -1,0 +1,63 @@
+"""What the nodes of a run are doing at this moment, for other processes to read: one file, replaced whole."""
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from threading import Lock
+from typing import Any
+
+from results.records import Phase, Point
+from results.store import RunFolder
+
+NODES_FILE = "nodes.json"
+
+
+@dataclass(frozen=True, slots=True)
+class Seat:
+    """One Lane, now or when it was last seen."""
+
+    node: str
+    gpus: tuple[str, ...]
+    since_at: float  # Unix time at which it came
+    ended_at: float | None = None  # given back, or lost
+    lost: str = ""  # why
+    block: int | None = None  # what it measures; None = nothing at this moment
+    phase: str = ""
+    arms: tuple[str, ...] = ()
+    block_since_at: float | None = None
+
+
+class Board:
+    """Written by the driver whenever something changes."""
+
+    def __init__(self, folder: RunFolder) -> None:
+        self._folder, self._lock = folder, Lock()
+        self._seats: list[Seat] = []
+        self._hosts: dict[str, Mapping[str, object]] = {}
+
+    def comes(self, node: str, gpus: Sequence[str], host: Mapping[str, object]) -> int:
+        """A Lane is there; returns its seat."""
+        with self._lock:
+            self._hosts[node] = host
+            self._seats.append(Seat(node, tuple(gpus), time.time()))
+            self._write()
+            return len(self._seats) - 1
+
+    def begins(self, seat: int, block: int, phase: Phase, points: Sequence[Point]) -> None:
+        labels = tuple(point.label for point in points)
+        self._change(seat, block=block, phase=str(phase), arms=labels, block_since_at=time.time())
+
+    def ends(self, seat: int) -> None:
+        self._change(seat, block=None, phase="", arms=(), block_since_at=None)
+
+    def goes(self, seat: int, lost: str = "") -> None:
+        self._change(seat, block=None, phase="", arms=(), block_since_at=None, ended_at=time.time(), lost=lost)
+
+    def _change(self, seat: int, **changes: Any) -> None:
+        with self._lock:
+            self._seats[seat] = replace(self._seats[seat], **changes)
+            self._write()
+
+    def _write(self) -> None:
+        told = {"seats": [asdict(seat) for seat in self._seats], "hosts": self._hosts}
+        self._folder.write_json(NODES_FILE, told)

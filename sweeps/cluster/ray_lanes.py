@@ -1,0 +1,269 @@
+"""Lanes of a Ray cluster: an actor on a node holds the resources of one server and measures its Blocks.
+
+Ray ends an actor with its driver, with its node and with the cluster, and the servers below it end with
+the actor's process (see launchers.guard): whatever is lost, nothing stays on a GPU.
+"""
+
+import os
+import socket
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+from results.environment import Environment
+from results.errors import MeasurementInvalid, UsageError
+from results.reasons import Reason
+from results.records import BASELINE, Block, Phase, Point
+from results.store import RunFolder
+from sweeps.blocks import LaneLost
+from sweeps.cluster.board import Board
+from sweeps.cluster.delivery import unpacked
+from sweeps.cluster.sections import Ray
+from sweeps.cluster.worker import Order, Worker, order_of
+from sweeps.observer import Observer
+from sweeps.prepare import Plan
+
+NODE_ID = "ray.io/node-id"  # the label that Ray gives every node
+POLL_S = 1.0
+HEAD_TIMEOUT_S = 5.0  # for a connection to it; Ray itself aborts a driver after a minute without its head
+
+Needs = Mapping[str, float]  # resources of one Lane, by Ray's names
+
+
+@contextmanager
+def ray_cluster(plan: Plan, folder: RunFolder, observer: Observer) -> Iterator["Cluster"]:
+    """The cluster that a sweep file names, while a run uses it. Raises UsageError if it is not there."""
+    assert plan.sweep.ray is not None
+    ray = _connected(plan.sweep.ray.address)
+    try:
+        yield Cluster(ray, plan, folder, observer)
+    finally:
+        ray.shutdown()
+
+
+class Cluster:
+    """The Source of Lanes on a Ray cluster."""
+
+    def __init__(self, ray: Any, plan: Plan, folder: RunFolder, observer: Observer) -> None:
+        assert plan.sweep.ray is not None
+        self.ray, self.folder, self.observer = ray, folder, observer
+        self.board = Board(folder)
+        self._order, self._section = order_of(plan), plan.sweep.ray
+        self._needs = needs_of(self._section, gpus_of(plan))
+        host, _, port = ray.get_runtime_context().gcs_address.rpartition(":")
+        self._head = host.strip("[]"), int(port)
+        self._refused: dict[str, str] = {}  # why a node measures nothing, by Ray's id of it
+
+    @property
+    def lanes(self) -> int:
+        """How many fit into the cluster. Raises UsageError if none does, unless the file names a number."""
+        nodes = [node for node in self.ray.nodes() if node["Alive"]]
+        count = sum(lanes_on(node, self._needs, self._section.labels) for node in nodes)
+        if self._section.servers is not None:
+            return self._section.servers
+        if not count:
+            raise UsageError(too_small(nodes, self._needs, self._section.labels))
+        return count
+
+    def open(self, wanted: Callable[[], bool]) -> "RayLane | None":
+        while wanted():
+            actor = self._actor()
+            lane = self._lane_of(actor, wanted)
+            if lane is not None:
+                return lane
+            self.ray.kill(actor)
+        return None
+
+    def check_head(self) -> None:
+        """Raises MeasurementInvalid if the head does not answer: nothing can be measured any more."""
+        for _ in range(2):
+            try:
+                socket.create_connection(self._head, HEAD_TIMEOUT_S).close()
+                return
+            except OSError as error:
+                why = error.strerror or str(error)
+                time.sleep(POLL_S)
+        raise MeasurementInvalid(
+            Reason.CLUSTER_LOST,
+            f"the head of the Ray cluster at {self._head[0]}:{self._head[1]} is gone ({why}); what was"
+            " recorded is kept: start the cluster again, then the same command",
+        )
+
+    def _actor(self) -> Any:
+        """One more Worker, on whatever node has room and was not refused."""
+        labels = dict(self._section.labels)
+        if self._refused:
+            labels[NODE_ID] = f"!in({','.join(self._refused)})"
+        made = self.ray.remote(RayWorker).options(
+            num_cpus=self._needs.get("CPU", 0),
+            num_gpus=self._needs.get("GPU", 0),
+            resources=dict(self._section.resources) or None,
+            label_selector=labels or None,
+        )
+        return made.remote(self._order)
+
+    def _lane_of(self, actor: Any, wanted: Callable[[], bool]) -> "RayLane | None":
+        """The Lane of an actor as soon as it has a node; None if that is no good, or not wanted any more."""
+        asked = actor.look.remote()
+        try:
+            while not self.ray.wait([asked], timeout=POLL_S)[0]:
+                self.check_head()
+                if not wanted():
+                    return None
+            seat, host = self.ray.get(asked)
+        except self.ray.exceptions.RayActorError as error:
+            self.check_head()
+            raise_if_not_installed(error)
+            return None  # its node is lost: the next one is on another
+        name = self._name(seat.node_id)
+        if isinstance(host, Environment):
+            return RayLane(self, actor, name, seat.gpus, host)
+        self._refuse(seat.node_id, f"{name}: {host}")
+        return None
+
+    def _name(self, node_id: str) -> str:
+        """The host name of a node, with what tells it apart from another one there."""
+        names = {node["NodeID"]: node["NodeManagerHostname"] for node in self.ray.nodes() if node["Alive"]}
+        name = names.get(node_id, node_id)
+        return name if [*names.values()].count(name) < 2 else f"{name}/{node_id[:8]}"
+
+    def _refuse(self, node_id: str, why: str) -> None:
+        if node_id not in self._refused:
+            self._refused[node_id] = why
+            self.observer.note(f"not measured on {why}")
+        nodes = [n for n in self.ray.nodes() if n["Alive"] and lanes_on(n, self._needs, self._section.labels)]
+        if all(node["NodeID"] in self._refused for node in nodes):
+            every = "\n".join(self._refused.values())
+            raise UsageError(f"no node of the Ray cluster can measure this sweep:\n{every}")
+
+
+@dataclass(frozen=True, slots=True)
+class Seat:
+    """Where Ray put an actor."""
+
+    node_id: str
+    gpus: tuple[str, ...]
+
+
+class RayWorker(Worker):
+    """A Worker that Ray puts on a node."""
+
+    def __init__(self, order: Order) -> None:
+        context = _imported().get_runtime_context()
+        self._seat = Seat(context.get_node_id(), tuple(context.get_accelerator_ids().get("GPU", ())))
+        super().__init__(order, self._seat.gpus)
+
+    def look(self) -> tuple[Seat, Environment | str]:
+        """Where it is; what is there, or why nothing can be measured there."""
+        return self._seat, self.fingerprint()
+
+
+class RayLane:
+    """One actor on one node."""
+
+    def __init__(
+        self, cluster: Cluster, actor: Any, node: str, gpus: tuple[str, ...], host: Environment
+    ) -> None:
+        self.name, self._gpus = node, gpus
+        self._cluster, self._actor = cluster, actor
+        self._seat = cluster.board.comes(node, gpus, asdict(host))
+        self._why = ""  # it was lost
+
+    def measure(
+        self, number: int, points: Sequence[Point], phase: Phase, baseline: Point, *, alone: bool
+    ) -> Block:
+        cluster = self._cluster
+        cluster.board.begins(self._seat, number, phase, [*points] if alone else [baseline, *points])
+        for point in points or (baseline,):
+            cluster.observer.arm(phase, point)
+        asked = self._actor.measure.remote(number, points, phase, baseline, alone=alone)
+        try:
+            while not cluster.ray.wait([asked], timeout=POLL_S)[0]:
+                cluster.check_head()
+            delivery = cluster.ray.get(asked)
+        except cluster.ray.exceptions.RayActorError as error:
+            cluster.check_head()
+            self._why = first_line(error)
+            raise LaneLost(self._why) from error
+        cluster.board.ends(self._seat)
+        return replace(unpacked(delivery, cluster.folder), node=self.name, gpus=self._gpus)
+
+    def close(self) -> None:
+        self._cluster.ray.kill(self._actor)
+        self._cluster.board.goes(self._seat, self._why)
+
+
+def gpus_of(plan: Plan) -> int:
+    """GPUs of one server: what the file says, else one for each rank of an engine that computes on GPUs."""
+    assert plan.sweep.ray is not None
+    if plan.sweep.ray.gpus is not None:
+        return plan.sweep.ray.gpus
+    return plan.engine.ranks(BASELINE, plan.served) if plan.engine.device(BASELINE) == "cuda" else 0
+
+
+def needs_of(section: Ray, gpus: int) -> Needs:
+    """What one Lane takes of a node."""
+    return {"CPU": section.cpus, **({"GPU": gpus} if gpus else {}), **section.resources}
+
+
+def lanes_on(node: Mapping[str, Any], needs: Needs, labels: Mapping[str, str]) -> int:
+    """How many Lanes a node of `ray.nodes()` holds while nobody else uses it."""
+    if any(node["Labels"].get(name) != value for name, value in labels.items()):
+        return 0
+    shares = [node["Resources"].get(name, 0.0) / need for name, need in needs.items() if need]
+    return int(min(shares, default=1))
+
+
+def too_small(nodes: Sequence[Mapping[str, Any]], needs: Needs, labels: Mapping[str, str]) -> str:
+    """Why no Lane fits, and what there is."""
+    wanted = ", ".join(f"{need:g} {name}" for name, need in needs.items() if need)
+    labelled = f" and the labels {dict(labels)}" if labels else ""
+    have = "; ".join(f"{n['NodeManagerHostname']}: {_shown(n['Resources'])}" for n in nodes) or "none"
+    return (
+        f"ray: a server takes {wanted}{labelled}, and no node of the cluster has that ({have}): lower gpus, cpus"
+        " or resources, or set ray.servers to wait for nodes"
+    )
+
+
+def _shown(resources: Mapping[str, float]) -> str:
+    own = {k: v for k, v in resources.items() if ":" not in k and not k.endswith("memory")}
+    return ", ".join(f"{count:g} {name}" for name, count in sorted(own.items())) or "nothing"
+
+
+def raise_if_not_installed(error: Exception) -> None:
+    """An actor that cannot even be made will not be on another node either."""
+    text = str(error)
+    if "ModuleNotFoundError" in text or "ImportError" in text:
+        line = next(line for line in text.splitlines() if "ModuleNotFoundError" in line or "ImportError" in line)
+        raise UsageError(
+            f"tuner cannot be imported on a node of the Ray cluster ({line.strip()}): install the same tuner[ray]"
+            " there"
+        ) from None
+
+
+def first_line(error: Exception) -> str:
+    return next(iter(str(error).strip().splitlines()), type(error).__name__)
+
+
+def _imported() -> Any:
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # nothing of a user's cluster is told to others
+    try:
+        import ray
+    except ImportError:
+        raise UsageError("launcher: ray needs the package ray: pip install 'tuner[ray]'") from None
+    return ray
+
+
+def _connected(address: str) -> Any:
+    """Ray, connected as a driver. Raises UsageError."""
+    ray = _imported()
+    try:
+        ray.init(address=address, log_to_driver=False, configure_logging=False, namespace="tuner")
+    except ConnectionError as error:
+        raise UsageError(
+            f"ray.address {address}: no Ray cluster answers there ({first_line(error)}): start one with"
+            " `ray start --head`, or name its head as HOST:PORT"
+        ) from error
+    return ray

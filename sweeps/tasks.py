@@ -1,0 +1,96 @@
+"""Work that several Lanes take from, each piece once; what a lost Lane had is handed out again."""
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from results.sharing import Sharing
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Task(Generic[T]):
+    """A piece of work and the name it is claimed by."""
+
+    what: T
+    claim: str
+
+
+class Tasks(Generic[T]):
+    """Hands out Tasks while there are any, or may be any again.
+
+    A Lane that finds none waits as long as others are at work: one of them may be lost, and what is
+    next may depend on what they find.
+    """
+
+    def __init__(
+        self, kind: str, ask: Callable[[], Task[T] | None], sharing: Sharing, go_on: Callable[[], bool]
+    ) -> None:
+        """`ask` gives the next Task, None if there is none now; the claims of its Tasks begin with `kind`.
+
+        Who has recorded what came of a Task releases its claim.
+        """
+        self._kind, self._ask, self._sharing, self._go_on = kind, ask, sharing, go_on
+        self._lost: list[Task[T]] = []  # ours, and to be done again
+        self._elsewhere: list[Task[T]] = []  # another driver has them, and may die
+        self._in_flight = 0
+        self._is_over = False
+
+    @property
+    def in_flight(self) -> int:
+        """Tasks that somebody is at work on, here or elsewhere."""
+        return self._in_flight + self._sharing.held_by_others(self._kind)
+
+    @contextmanager
+    def one(self) -> Iterator[Task[T] | None]:
+        """The next Task while somebody is at work on it; None when all is done.
+
+        An exception means that it is not done: another Lane gets it, unless it ends the whole run.
+        """
+        task = self._take()
+        if task is None:
+            yield None
+            return
+        try:
+            yield task
+        except BaseException:
+            self._put_back(task)
+            raise
+        with self._sharing.exclusive():
+            self._in_flight -= 1
+
+    def end(self) -> None:
+        """Hand out nothing more."""
+        self._is_over = True
+
+    def _take(self) -> Task[T] | None:
+        while not self._is_over and self._go_on():
+            with self._sharing.exclusive():
+                task = self._lost.pop() if self._lost else self._unclaimed()
+                if task is not None:
+                    self._in_flight += 1
+                    return task
+                if not self.in_flight:
+                    return None
+            time.sleep(self._sharing.poll_s)
+        return None
+
+    def _unclaimed(self) -> Task[T] | None:
+        """The next that no other driver has."""
+        while (task := self._ask()) is not None:
+            if self._sharing.claim(task.claim):
+                return task
+            self._elsewhere.append(task)
+        for task in self._elsewhere:
+            if self._sharing.claim(task.claim):
+                self._elsewhere.remove(task)
+                return task
+        return None
+
+    def _put_back(self, task: Task[T]) -> None:
+        with self._sharing.exclusive():
+            self._in_flight -= 1
+            self._lost.append(task)

@@ -1,0 +1,85 @@
+"""Whole sweeps on a real Ray cluster of three local nodes: same verdict, nothing lost, nothing left."""
+
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from analysis.verdict import AnswerKind
+from results.errors import MeasurementInvalid, UsageError
+from results.records import BASELINE, Phase, VerdictKind
+from results.store import RunFolder
+from sweeps.cluster.board import NODES_FILE
+from sweeps.outcome import read_run
+from sweeps.run import run_sweep
+from tests.sweeps.cluster.local_ray import on, ray_nodes
+from tests.sweeps.test_run import Recorder, plan, run
+
+pytest.importorskip("ray")
+
+SPACE = {"fake-ngram": {"n": [1, 4], "m": [4, 8, 32]}}
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Any]:
+    with ray_nodes(3) as (found, _):
+        yield found
+
+
+def test_the_verdict_is_that_of_a_single_machine(cluster: Any, tmp_path: Path) -> None:
+    budget = {"trials": 6}
+    recorder, folder = run(tmp_path / "ray", space=SPACE, budget=budget, **on(cluster))
+    _, alone = run(tmp_path / "alone", space=SPACE, budget=budget)
+    report, code = read_run(folder)
+    single, its_code = read_run(alone)
+    assert code == its_code == 0
+    assert report.winner is not None and single.winner is not None
+    assert report.winner.point == single.winner.point
+    assert {t.point.key for t in folder.trials()} == {t.point.key for t in alone.trials()}
+    assert [t.number for t in folder.trials()] == list(range(7))
+    blocks = folder.blocks()
+    assert sorted(b.number for b in blocks) == list(range(len(blocks)))
+    assert len({b.node for b in blocks}) == 3  # the work was spread
+    assert all(b.baseline is not None for b in blocks)
+    for block in blocks:
+        for arm in block.arms:
+            assert folder.read_requests(arm.requests)
+            assert (folder.logs / arm.log).read_text().startswith("fake server")
+
+
+def test_a_lost_node_loses_no_trial(tmp_path: Path) -> None:
+    with ray_nodes(2) as (cluster, nodes):
+        recorder, folder = Recorder(), RunFolder(tmp_path / "run")
+        planned = plan(
+            space=SPACE, budget={"trials": 4}, env={"FAKE_START_S": "2"}, **on(cluster, servers=2)
+        )
+        killed = threading.Event()
+
+        def kill_when_busy() -> None:
+            while sum(s["block"] is not None for s in folder.read_json(NODES_FILE).get("seats", ())) < 2:
+                time.sleep(0.1)
+            cluster.remove_node(nodes[0], allow_graceful=False)
+            killed.set()
+
+        threading.Thread(target=kill_when_busy, daemon=True).start()
+        run_sweep(planned, folder, recorder, recorder.stopped)
+    assert killed.is_set()
+    assert len(folder.trials()) == 5
+    assert all(t.failure is None for t in folder.trials())
+    assert any("is lost" in note for note in recorder.notes)
+    lost = [s for s in folder.read_json(NODES_FILE)["seats"] if s["lost"]]
+    assert len(lost) == 1
+
+
+def test_a_cluster_without_room_is_a_clear_error(cluster: Any, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="a server takes 1 CPU, 9 GPU, and no node of the cluster has that"):
+        run(tmp_path, **{**on(cluster, gpus=9), "ray": {"address": cluster.address, "gpus": 9}})
+
+
+def test_no_cluster_is_a_clear_error(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="no Ray cluster answers there"):
+        run(tmp_path, launcher="ray", ray={"address": "127.0.0.1:1"})
