@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from results.sharing import Sharing
+from sweeps.blocks import LaneLost
 
 T = TypeVar("T")
 
@@ -48,7 +49,7 @@ class Tasks(Generic[T]):
     def one(self) -> Iterator[Task[T] | None]:
         """The next Task while somebody is at work on it; None when all is done.
 
-        An exception means that it is not done: another Lane gets it, unless it ends the whole run.
+        What ends with LaneLost is handed out again; any other error ends all.
         """
         task = self._take()
         if task is None:
@@ -56,15 +57,15 @@ class Tasks(Generic[T]):
             return
         try:
             yield task
-        except BaseException:
-            self._put_back(task)
+        except LaneLost:
+            self._lost.append(task)
             raise
-        with self._sharing.exclusive():
-            self._in_flight -= 1
-
-    def end(self) -> None:
-        """Hand out nothing more."""
-        self._is_over = True
+        except BaseException:
+            self._is_over = True
+            raise
+        finally:
+            with self._sharing.exclusive():
+                self._in_flight -= 1
 
     def _take(self) -> Task[T] | None:
         while not self._is_over and self._go_on():
@@ -89,8 +90,3 @@ class Tasks(Generic[T]):
                 self._elsewhere.remove(task)
                 return task
         return None
-
-    def _put_back(self, task: Task[T]) -> None:
-        with self._sharing.exclusive():
-            self._in_flight -= 1
-            self._lost.append(task)
