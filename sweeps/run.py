@@ -119,7 +119,7 @@ def lanes_of(
     with ray_cluster(plan, folder, observer) as cluster:
         count = cluster.lanes
         observer.note(f"{words.count(count, 'Block')} at once, at most, on the Ray cluster")
-        lanes = ManyLanes(cluster, count, blocks_of, observer.note)
+        lanes = ManyLanes(cluster, count, blocks_of, observer.note, again)
         try:
             yield lanes
         finally:

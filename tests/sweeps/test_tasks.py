@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
+from results.errors import MeasurementInvalid
 from results.sharing import Alone
 from sweeps.blocks import LaneLost
 from sweeps.tasks import Task, Tasks
@@ -29,7 +30,7 @@ def taken(tasks: Tasks[str]) -> list[str]:
 
 
 def test_each_piece_is_handed_out_once() -> None:
-    tasks, found = tasks_of(iter("abcdefgh")), []
+    tasks, found = tasks_of(iter("abcdefgh")), list[str]()
     threads = [threading.Thread(target=lambda: found.extend(taken(tasks))) for _ in range(4)]
     for thread in threads:
         thread.start()
@@ -90,4 +91,15 @@ def test_an_error_ends_the_work_of_all() -> None:
     tasks = tasks_of(iter("abc"))
     with pytest.raises(ValueError), tasks.one():
         raise ValueError("no baseline")
+    assert taken(tasks) == []
+
+
+def test_a_task_that_takes_every_machine_with_it_ends_the_run() -> None:
+    tasks = tasks_of(iter("ab"))
+    for _ in range(2):
+        with pytest.raises(LaneLost), tasks.one():
+            raise LaneLost("gone")
+    told = "test: a was lost with 3 machines, one after the other, at last: gone"
+    with pytest.raises(MeasurementInvalid, match=told), tasks.one():
+        raise LaneLost("gone")
     assert taken(tasks) == []
