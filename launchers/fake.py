@@ -14,7 +14,7 @@ from launchers.engines.engine import Capture, Knob, Rank, ReadBack, Recount, Ser
 from launchers.engines.http import ask, get_json, is_ok
 from launchers.engines.prometheus import fetch_samples, total
 from launchers.fake_server import FakeEndpoint, Fault, Script, class_before_colon
-from launchers.launcher import Endpoint, Launch
+from launchers.launcher import Endpoint, Launch, Launcher
 from launchers.port import refuse_if_taken
 from results.errors import LaunchFailed, MeasurementInvalid, UsageError
 from results.reasons import Reason
@@ -216,13 +216,18 @@ def _knobs(point: Point) -> tuple[Knob, ...]:
 
 
 class FakeLauncher:
-    """Launcher of the stand-in; the engine carries the script."""
+    """Launcher of the stand-in; the engine carries the script. Ranks above 0 are real processes."""
 
-    def __init__(self, engine: FakeEngine) -> None:
-        self._engine = engine
+    def __init__(self, engine: FakeEngine, processes: Launcher | None = None) -> None:
+        """`processes`: what starts those ranks, where there are any."""
+        self._engine, self._processes = engine, processes
 
     @contextmanager
-    def start(self, launch: Launch) -> Iterator[FakeEndpoint]:
+    def start(self, launch: Launch) -> Iterator[Endpoint]:
+        if str(RANK) in launch.argv and self._processes is not None:
+            with self._processes.start(launch) as rank:
+                yield rank
+            return
         if launch.argv[0] != "fake-server":
             raise LaunchFailed(Reason.START_FAILED, f"cannot run {launch.argv[0]}: not a fake server")
         refuse_if_taken(launch.port)

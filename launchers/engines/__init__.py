@@ -12,6 +12,7 @@ from launchers.group import Group
 from launchers.launcher import Launch, Launcher
 from launchers.place import Places, on_this_machine
 from launchers.port import free_port
+from launchers.process import ProcessLauncher
 from results.records import Point
 from results.secrets import masked
 
@@ -58,11 +59,9 @@ def launcher_for(engine: Engine, run_dir: Path, places: Places = on_this_machine
         from launchers.fake import FakeEngine, FakeLauncher
 
         assert isinstance(engine, FakeEngine)
-        return FakeLauncher(engine)
+        return FakeLauncher(engine, ProcessLauncher(run_dir))
     if isinstance(places, Images):
         return places.launcher(run_dir)
-    from launchers.process import ProcessLauncher
-
     return ProcessLauncher(run_dir)
 
 

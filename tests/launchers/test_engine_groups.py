@@ -9,6 +9,7 @@ from launchers.engines.attached import Attached, Found
 from launchers.engines.engine import Rank, Served
 from launchers.engines.llamacpp.engine import LlamaCpp
 from launchers.engines.sglang import group as sglang
+from launchers.engines.sglang.log import cause_from_log
 from launchers.engines.vllm import group as vllm
 from launchers.engines.vllm.flags import Capabilities, Flag
 from results.errors import UsageError
@@ -21,6 +22,17 @@ def test_sglang_meets_at_the_first_node() -> None:
     meeting = ("--dist-init-addr", "10.0.0.1:29000")
     assert sglang.words(FIRST) == ("--nnodes", "2", "--node-rank", "0", *meeting)
     assert sglang.words(SECOND) == ("--nnodes", "2", "--node-rank", "1", *meeting)
+
+
+@pytest.mark.parametrize(("ready", "reason"), [(True, "CRASH_UNDER_LOAD"), (False, "START_FAILED")])
+def test_sglang_says_which_of_its_processes_is_gone(ready: bool, reason: str) -> None:
+    """The end of the log of rank 1, its scheduler killed."""
+    gone = "Scheduler or DataParallelController 26256 terminated with -9"
+    last = "[2026-11-30 23:41:31] kill_process_tree called: parent_pid=26079, include_parent=False, pid=26079"
+    log = f"[2026-11-30 23:41:31] {gone}\n{last}\n"
+    assert cause_from_log(log, 0, ready=ready) == (reason, gone)
+    asked_to_end = log.replace("-9", "-15")
+    assert cause_from_log(asked_to_end, 0, ready=ready)[1] != gone.replace("-9", "-15")
 
 
 @pytest.mark.parametrize(
