@@ -19,6 +19,16 @@ from sweeps.blocks import LaneLost
 from sweeps.cluster.worker import Order, Worker
 
 STRATEGY = "STRICT_SPREAD"
+# Else Ray kills the children of an actor that it ends: the guards, before they can end their servers.
+KEEP_GUARDS = {"RAY_kill_child_processes_on_worker_exit": "0"}
+
+
+class NodeRefused(UsageError):
+    """A node of the group cannot measure for this run."""
+
+    def __init__(self, node_id: str, why: str) -> None:
+        super().__init__(why)
+        self.node_id = node_id  # Ray's
 
 
 def reserved(needs: Mapping[str, float], nodes: int, labels: Mapping[str, str]) -> Any:
@@ -41,6 +51,7 @@ def in_bundle(group: Any, bundle: int) -> Mapping[str, Any]:
         "num_cpus": needs.pop("CPU", 0),
         "num_gpus": needs.pop("GPU", 0),
         "resources": needs or None,
+        "runtime_env": {"env_vars": KEEP_GUARDS},
         "scheduling_strategy": PlacementGroupSchedulingStrategy(group, placement_group_bundle_index=bundle),
     }
 
@@ -48,7 +59,7 @@ def in_bundle(group: Any, bundle: int) -> Mapping[str, Any]:
 def ray_group(order: Order, placement: Any) -> Group:
     """The nodes of a granted placement group, asked for by the actor in its bundle 0, which owns the others.
 
-    Raises UsageError if one of them cannot measure for this run, LaneLost if one went away.
+    Raises NodeRefused if one of them cannot measure for this run, LaneLost if one went away.
     """
     ray = _ray()
     kind = ray.remote(MemberWorker)
@@ -71,13 +82,11 @@ class MemberWorker(Worker):
         super().__init__(order, tuple(accelerators.get("GPU", ())))
         self._parts: list[LaunchedPart] = []
 
-    def name(self) -> str:
-        return platform.node()
-
-    def refusal(self) -> str:
-        """Why nothing can be measured here; "" if it can."""
+    def look(self) -> tuple[str, str, str]:
+        """(Ray's id of the node, its name for people, why nothing can be measured there or "")."""
         found = self.fingerprint()
-        return found if isinstance(found, str) else ""
+        why = found if isinstance(found, str) else ""
+        return _ray().get_runtime_context().get_node_id(), platform.node(), why
 
     def free_port(self) -> int:
         return free_port()
@@ -110,9 +119,9 @@ class RayMember:
         """Waits for its actor. Raises as `ray_group`."""
         self._actor = actor
         self.node = "another node"
-        self.node = str(self.ask("name"))
-        if refusal := self.ask("refusal"):
-            raise UsageError(f"{self.node}: {refusal}")
+        node_id, self.node, why = self.ask("look")
+        if why:
+            raise NodeRefused(node_id, f"{self.node}: {why}")
 
     def free_port(self) -> int:
         return int(self.ask("free_port"))

@@ -11,7 +11,7 @@ import pytest
 
 from launchers.engines import launch_of
 from launchers.fake import FakeEngine, FakeLauncher
-from launchers.group import LOG_BYTES, Group, GroupLauncher, LocalMember, last_of
+from launchers.group import LOG_BYTES, Group, GroupLauncher, LaunchedPart, LocalMember, last_of
 from launchers.launcher import Launch, Launcher
 from launchers.port import free_port, is_free
 from launchers.process import ProcessLauncher
@@ -129,7 +129,7 @@ def test_a_port_that_is_taken_ends_the_other_ranks(tmp_path: Path) -> None:
 class FarMember(LocalMember):
     """A member whose disk is another one."""
 
-    def start(self, launch: Launch) -> object:  # type: ignore[override]
+    def start(self, launch: Launch) -> LaunchedPart:
         far = launch.log_path.parent / "far" / "log"
         return super().start(Launch(launch.argv, launch.port, far))
 
