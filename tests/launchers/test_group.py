@@ -13,7 +13,7 @@ from launchers.engines import launch_of
 from launchers.fake import FakeEngine, FakeLauncher
 from launchers.group import LOG_BYTES, Group, GroupLauncher, LaunchedPart, LocalMember, last_of
 from launchers.launcher import Launch, Launcher
-from launchers.port import free_port, is_free
+from launchers.port import free_port, is_free, listener_pid
 from launchers.process import ProcessLauncher
 from results.errors import LaunchFailed, UsageError
 from results.reasons import Reason
@@ -62,10 +62,6 @@ def test_all_ranks_end_with_the_context(tmp_path: Path) -> None:
     assert all(map(is_free, ports))
 
 
-def pid_of(port: int) -> int:
-    return next(c.pid for c in psutil.net_connections("tcp") if c.laddr.port == port and c.pid)
-
-
 @pytest.mark.parametrize("rank", [0, 1, 2])
 def test_one_that_is_killed_ends_the_server_and_is_named(tmp_path: Path, rank: int) -> None:
     others = [python(LISTEN + SLEEP, tmp_path / f"log.rank{other}.log") for other in (1, 2)]
@@ -73,7 +69,9 @@ def test_one_that_is_killed_ends_the_server_and_is_named(tmp_path: Path, rank: i
     ports = [launch.port, *(other.port for other in others)]
     with group(tmp_path, 2).start(launch) as endpoint:
         wait_for(lambda: not any(map(is_free, ports)))
-        os.kill(pid_of(ports[rank]), signal.SIGKILL)
+        pid = listener_pid(ports[rank])
+        assert pid is not None
+        os.kill(pid, signal.SIGKILL)
         wait_for(lambda: endpoint.exit_code() is not None)
         assert endpoint.exit_code() == -signal.SIGKILL
         assert endpoint.part_ended() == f"rank {rank} on {'node-' + str(rank) if rank else 'this node'}"
