@@ -21,7 +21,7 @@ def tasks_of(pieces: Iterator[str], go_on: Callable[[], bool] = lambda: True) ->
 
 
 def taken(tasks: Tasks[str]) -> list[str]:
-    found = []
+    found: list[str] = []
     while True:
         with tasks.one() as task:
             if task is None:
