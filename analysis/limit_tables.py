@@ -99,6 +99,7 @@ def goodput(report: ReportInput) -> Table:
     reference = "A" if report.comparison else "Baseline"
     label = f" ({point.label})" if point is not None else ""
     note = f"{reference} → {name}{label}, medians over Blocks. A request counts with {bounds}."
+    note = f"{note} {findings.place_note(point, report.blocks)}".strip()
     columns = ("Cell", "Requests within", "Goodput")
     return Table("goodput", "Goodput", columns, tuple(rows), frozenset(columns[1:]), note)
 
