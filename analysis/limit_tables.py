@@ -14,7 +14,7 @@ from results.records import ArmRun, Phase, Point
 def limits(report: ReportInput) -> Table:
     """How the baseline and the finalists stand to each limit; no rows without limits."""
     names = list(report.limits)
-    judged = {p.label: _runs(p, report) for p in hardware.measured_points(report)} if names else {}
+    judged = {p.label: _runs(p, report) for p in hardware.judged_points(report)} if names else {}
     rows = [
         (Entry(label, code=True), *_limit_entries(runs, report)) for label, runs in judged.items() if runs
     ]

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from statistics import median
 
-from analysis import findings, words
+from analysis import findings, places, words
 from analysis.acceptance import over_windows
 from analysis.report_input import ReportInput
 from analysis.tables import Entry, Table
@@ -67,7 +67,7 @@ def figures(report: ReportInput) -> list[Figures]:
             Acceptance(AcceptanceState.NOT_SPECULATING) if side.point.is_baseline else over_windows(own),
         )
         for side in sides
-        for cell, own in _by_cell(findings.windows(side.point, report.blocks)).items()
+        for cell, own in _by_cell(findings.windows(side.point, places.of_one(findings.valid(report.blocks)))).items()
     ]
 
 
@@ -113,7 +113,8 @@ def sides(report: ReportInput) -> Table:
         for f in figures(report)
     ]
     columns = ("Side", "Cell", "Tokens/s", "TTFT p50", "TPOT p50", "Acceptance length")
-    return Table("sides", "Measured", columns, tuple(rows), frozenset(columns[2:]), "Medians over Blocks.")
+    note = f"Medians over Blocks. {places.only_of(findings.valid(report.blocks))}".strip()
+    return Table("sides", "Measured", columns, tuple(rows), frozenset(columns[2:]), note)
 
 
 def _length(found: Acceptance) -> str:

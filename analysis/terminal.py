@@ -185,6 +185,7 @@ def _facts(report: ReportInput, best: Verdict | None) -> "list[tuple[str, Text]]
         facts.append(("Hardware", _text(short)))
     if best is not None and (line := prediction_line(report)):
         facts.append(("Cost model", _text(line)))
+    facts += [("Node", _text(said, _CAUTION)) for said in cautions(report)]
     return [*facts, *(("Invalid", _text(f"{v.point.label}: {one_line(v.why)}", _CAUTION)) for v in invalid)]
 
 
