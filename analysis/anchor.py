@@ -12,7 +12,6 @@ from itertools import pairwise
 from analysis.block import mean_log_speedup
 from results.records import EQUAL_WEIGHTS, ArmRun, Block, Phase, Point, Trial, Weights
 
-
 Place = tuple[str, tuple[str, ...]]  # node and GPUs: absolute figures of two of them are never compared
 
 
@@ -53,9 +52,7 @@ def anchors_of(blocks: Iterable[Block], baseline: Point) -> list[Anchor]:
 
 def nearest(anchors: Iterable[Anchor], block: Block) -> ArmRun | None:
     """The launch of its Baseline there nearest in time to a Block without one; None if there is none."""
-    own = [
-        a for a in anchors if a.run.point.key == block.compared_with.key and a.place == place_of(block)
-    ]
+    own = [a for a in anchors if a.run.point.key == block.compared_with.key and a.place == place_of(block)]
     return min(own, key=lambda a: abs(a.at - block.started_at)).run if own else None
 
 
@@ -88,7 +85,9 @@ def shares(anchors: Sequence[Anchor], at: float) -> list[float]:
 
 def steps(anchors: Sequence[Anchor], objective: str, weights: Weights = EQUAL_WEIGHTS) -> list[float]:
     """Log ratio of each anchor to the one before it there, as far as known; 0 = no machine drifted."""
-    pairs = ((a, b) for a, b in pairwise(sorted(anchors, key=lambda a: (a.place, a.at))) if a.place == b.place)
+    pairs = (
+        (a, b) for a, b in pairwise(sorted(anchors, key=lambda a: (a.place, a.at))) if a.place == b.place
+    )
     ratios = [mean_log_speedup(a.run, b.run, objective, weights) for a, b in pairs]
     return [ratio for ratio in ratios if ratio is not None]
 

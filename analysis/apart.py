@@ -109,7 +109,7 @@ class _Fit:
 
     def _half_width(self, weights: "NDArray[np.float64]", alpha: float) -> float:
         """Satterthwaite: how well the variance of a contrast is known, at most as well as all together."""
-        parts = {p: 0.0 for p in self.places}
+        parts = dict.fromkeys(self.places, 0.0)
         for place, weight in zip(self.of, weights, strict=True):
             parts[place] += float(weight) ** 2 * self.noise[place].value
         whole = math.fsum(parts.values())
@@ -121,7 +121,9 @@ def _fitted(values: Sequence[Value], places: Sequence[Place]) -> _Fit | None:
     import numpy as np
 
     kinds = list(dict.fromkeys(v.kind for v in values))
-    columns = [[v.place == p for v in values] for p in places] + [[v.kind == k for v in values] for k in kinds[1:]]
+    columns = [[v.place == p for v in values] for p in places] + [
+        [v.kind == k for v in values] for k in kinds[1:]
+    ]
     design = np.array(columns, dtype=float).T
     logs = np.array([v.log for v in values])
     inverse = np.linalg.pinv(design)
@@ -139,7 +141,10 @@ def _noise(
     places: Sequence[Place], of: Sequence[Place], squares: Sequence[float], free: Sequence[float]
 ) -> dict[Place, Variance]:
     """Of one launch at each place. One with a single launch has the noise of all."""
-    sums = {p: [math.fsum(x for x, q in zip(xs, of, strict=True) if q == p) for xs in (squares, free)] for p in places}
+    sums = {
+        p: [math.fsum(x for x, q in zip(xs, of, strict=True) if q == p) for xs in (squares, free)]
+        for p in places
+    }
     pooled = math.fsum(s for s, _ in sums.values()) / math.fsum(d for _, d in sums.values())
     told = {p: Variance(s / d, d) for p, (s, d) in sums.items() if d >= _FEWEST_DEGREES / 2}
     shared = dict(zip(told, moderated([*told.values()]), strict=True))

@@ -29,9 +29,9 @@ def measured_points(report: ReportInput) -> list[Point]:
     return [p for p in judged_points(report) if _windows(p, report)]
 
 
-def place_note(report: ReportInput) -> str:
-    """The sentence that says which of several places is shown; "" = there is but one."""
-    return places.only_of(_of_subject(report))
+def _noted(said: str, report: ReportInput) -> str:
+    """A note with the sentence that says which of several places is shown, where there are several."""
+    return f"{said} {places.only_of(_of_subject(report))}".strip()
 
 
 def _windows(point: Point, report: ReportInput) -> list[Measurement]:
@@ -123,7 +123,7 @@ def gpus(report: ReportInput) -> Table:
         "Held by",
         "PCIe",
     )
-    note = f"Means over the windows of valid Blocks; memory and temperature at their highest. {place_note(report)}".strip()
+    note = _noted("Means over the windows of valid Blocks; memory and temperature at their highest.", report)
     return Table("gpus", "GPUs", columns, tuple(rows), frozenset(columns[2:7]), note)
 
 
@@ -180,7 +180,8 @@ def energy(report: ReportInput) -> Table:
     reference = next(iter(known.values()), None)
     rows = [_energy_row(p, known[p.key], reference, telemetry(p, report)) for p in points]
     columns = ("Configuration", "Energy per token", "Tokens per joule", "Against the baseline", "From")
-    note = f"Of the server's GPUs alone, over whole windows: ramp, drain and all output tokens are in it. {place_note(report)}".strip()
+    said = "Of the server's GPUs alone, over whole windows: ramp, drain and all output tokens are in it."
+    note = _noted(said, report)
     return Table("energy", "Energy", columns, tuple(rows), frozenset(columns[1:4]), note)
 
 
@@ -215,7 +216,7 @@ def host(report: ReportInput) -> Table:
     """The host under each configuration."""
     rows = [_host_row(p, telemetry(p, report)) for p in measured_points(report)]
     columns = ("Configuration", "Server", "Load client", "Others", "Stolen", "Memory", "Pressure", "Clock")
-    note = f"Mean cores over the windows of valid Blocks; memory is the server's highest. {place_note(report)}".strip()
+    note = _noted("Mean cores over the windows of valid Blocks; memory is the server's highest.", report)
     return Table("host", "Host", columns, tuple(rows), frozenset(columns[1:]), note)
 
 

@@ -51,8 +51,10 @@ def depends(pairs: Sequence[Pair], margin: float, alpha: float = ALPHA) -> str:
     By node where the places are too many; `margin` is the log ratio below which nobody cares.
     """
     values = at_least_by_node([Value(place, log) for place, log in pairs])
-    odd = [gap.place for gap in gaps(values, margin, alpha) if gap.differs]
+    odd = {gap.place for gap in gaps(values, margin, alpha) if gap.differs}
     if not odd:
         return ""
-    found = speedups([(v.place, v.log) for v in values])
+    nodes = {node for node, _ in odd}
+    whole = all(v.place in odd for v in values if v.place[0] in nodes)  # then their GPUs make no difference
+    found = by_node(pairs) if whole else speedups([(v.place, v.log) for v in values])
     return ", ".join(f"{words.times(s.log_ratio)} on {places.label(s.place)}" for s in found)

@@ -44,7 +44,14 @@ def by_place(report: ReportInput) -> list[AtPlace]:
     kind = _commonest([_kind(b) for b in runs])
     found = {g.place: g for g in baseline_gaps(report)}
     return [
-        _at(place, places.at(place, report.blocks), [b for b in places.at(place, runs) if _kind(b) == kind], cells, report, found)
+        _at(
+            place,
+            places.at(place, report.blocks),
+            [b for b in places.at(place, runs) if _kind(b) == kind],
+            cells,
+            report,
+            found,
+        )
         for place in sorted({place_of(b) for b in report.blocks})
     ]
 
@@ -124,15 +131,18 @@ def _mean(logs: Mapping[str, float], run: ArmRun, weights: Weights) -> float:
 
 def cautions(report: ReportInput) -> list[str]:
     """Places whose Baseline differs by more than the noise, a sentence each."""
-    better, worse = words.signs(report.objective)
-    return [
-        f"{places.label(g.place)} is {100 * abs(math.expm1(g.log_ratio)):.1f} % {better if g.log_ratio > 0 else worse}"
-        f" than the other places without speculation ({words.signed_percent(g.low)} to"
-        f" {words.signed_percent(g.high)}), which is more than the noise between launches. Speed-ups are ratios"
-        " within a Block and are not touched by it; look at its clocks, power limits, cooling and neighbours."
-        for g in baseline_gaps(report)
-        if g.differs
-    ]
+    signs = words.signs(report.objective)
+    return [_caution(gap, signs) for gap in baseline_gaps(report) if gap.differs]
+
+
+def _caution(gap: Gap, signs: tuple[str, str]) -> str:
+    share = f"{100 * abs(math.expm1(gap.log_ratio)):.1f} % {signs[gap.log_ratio < 0]}"
+    bounds = f"{words.signed_percent(gap.low)} to {words.signed_percent(gap.high)}"
+    return (
+        f"{places.label(gap.place)} is {share} than the other places without speculation ({bounds}): more"
+        " than the noise between launches. Speed-ups are ratios within a Block, so this does not touch them;"
+        " look at its clocks, power limits, cooling and neighbours."
+    )
 
 
 def unknown(report: ReportInput) -> str:
@@ -140,4 +150,6 @@ def unknown(report: ReportInput) -> str:
     several = len({place_of(b) for b in findings.valid(report.blocks)}) > 1
     if not places.is_cluster(report.blocks) or not several or baseline_gaps(report):
         return ""
-    return "Whether the places differ is not known: too few launches of the baseline on each to tell its noise."
+    return (
+        "Whether the places differ is not known: too few launches of the baseline on each to tell its noise."
+    )

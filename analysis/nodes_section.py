@@ -6,9 +6,9 @@ from analysis import findings, nodes, places, svg, words
 from analysis.anchor import place_of
 from analysis.block import HIGHER_IS_BETTER, mean_log_speedup
 from analysis.interaction import Pair, SpeedUp, by_node, speedups
+from analysis.marks import BASELINE_KEY, Row, draw_rows, effect_row, rows_height, sign_keys
 from analysis.markup import figure as drawn_figure
 from analysis.markup import paragraph, section, table
-from analysis.marks import BASELINE_KEY, Row, draw_rows, effect_row, rows_height, sign_keys
 from analysis.nodes import AtPlace
 from analysis.plots import Figure
 from analysis.report_input import ReportInput
@@ -31,7 +31,15 @@ def section_of(report: ReportInput) -> str:
     cautions = "".join(paragraph(c, "warning") for c in nodes.cautions(report))
     tables = table(by_place(report), titled=False) + table(per_cell(report))
     told = paragraph(_HOW_TO_READ)
-    return section("nodes", TITLE, cautions, tables, f'<div class="pair">{drawn_figure(drawn)}<div class="beside">{told}</div></div>' if drawn is not None else told)
+    return section(
+        "nodes",
+        TITLE,
+        cautions,
+        tables,
+        f'<div class="pair">{drawn_figure(drawn)}<div class="beside">{told}</div></div>'
+        if drawn is not None
+        else told,
+    )
 
 
 _HOW_TO_READ = (
@@ -47,7 +55,9 @@ def by_place(report: ReportInput) -> Table:
     rows = [_row(report, at) for at in found]
     columns = ("Node", "GPUs", "Blocks", "Time in Blocks", "Baseline", "Against the others")
     note = f"Baseline: {_level_words(report)}. {_gap_words(report)}"
-    return Table("nodes", TITLE, columns, tuple(rows), frozenset({"Blocks", "Time in Blocks", "Baseline"}), note)
+    return Table(
+        "nodes", TITLE, columns, tuple(rows), frozenset({"Blocks", "Time in Blocks", "Baseline"}), note
+    )
 
 
 def _row(report: ReportInput, at: AtPlace) -> tuple[Entry, ...]:
@@ -72,7 +82,8 @@ def _against(at: AtPlace) -> Entry:
     gap = at.gap
     if gap is None:
         return Entry("")
-    told = f"{words.signed_percent(gap.log_ratio)} ({words.signed_percent(gap.low)} to {words.signed_percent(gap.high)})"
+    low, middle, high = (words.signed_percent(v) for v in (gap.low, gap.log_ratio, gap.high))
+    told = f"{middle} ({low} to {high})"
     return Entry(f"{told}: differs" if gap.differs else told, gap.log_ratio)
 
 

@@ -74,7 +74,8 @@ def _baseline_noise(blocks: Sequence[Block], objective: str, weights: Weights) -
     (von Neumann 1941). Drift over one Block is in it: if anything, intervals are too wide.
     """
     searched = [b for b in blocks if b.phase is Phase.SEARCH]
-    each = [_steps(at(place, searched), objective, weights) for place in dict.fromkeys(map(place_of, searched))]
+    places = dict.fromkeys(map(place_of, searched))
+    each = [_steps(at(place, searched), objective, weights) for place in places]
     squares = [step * step for steps in each for step in steps]
     if not squares:
         return None

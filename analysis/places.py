@@ -48,4 +48,6 @@ def only_of(blocks: Sequence[Block]) -> str:
         return ""
     shown = busiest(blocks)
     share = f"{len(at(shown, blocks))} of {count(len(blocks), 'Block')}"
-    return f"Of {label(shown)} alone, which measured {share}: absolute figures of several places do not average."
+    return (
+        f"Of {label(shown)} alone, which measured {share}: absolute figures of several places do not average."
+    )

@@ -44,7 +44,7 @@ def _at(effect: Effect) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """What one side of a comparison reaches in one Cell: medians over Blocks."""
+    """What one side of a comparison reaches in one Cell: medians over the Blocks of one place."""
 
     side: str
     cell: Cell
@@ -57,6 +57,7 @@ class Figures:
 def figures(report: ReportInput) -> list[Figures]:
     """Of every side in every Cell; empty if this is no comparison."""
     sides = report.comparison.sides if report.comparison is not None else ()
+    blocks = places.of_one(findings.valid(report.blocks))
     return [
         Figures(
             side.name,
@@ -67,7 +68,7 @@ def figures(report: ReportInput) -> list[Figures]:
             Acceptance(AcceptanceState.NOT_SPECULATING) if side.point.is_baseline else over_windows(own),
         )
         for side in sides
-        for cell, own in _by_cell(findings.windows(side.point, places.of_one(findings.valid(report.blocks)))).items()
+        for cell, own in _by_cell(findings.windows(side.point, blocks)).items()
     ]
 
 

@@ -51,7 +51,9 @@ class Board:
         self._change(seat, block=None, phase="", arms=(), block_since_at=None)
 
     def goes(self, seat: int, lost: str = "") -> None:
-        self._change(seat, block=None, phase="", arms=(), block_since_at=None, ended_at=time.time(), lost=lost)
+        self._change(
+            seat, block=None, phase="", arms=(), block_since_at=None, ended_at=time.time(), lost=lost
+        )
 
     def _change(self, seat: int, **changes: Any) -> None:
         with self._lock:
