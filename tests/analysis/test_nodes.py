@@ -17,7 +17,7 @@ from analysis.noise import block_noise
 from analysis.pareto import choices
 from analysis.report import as_json, html, markdown
 from analysis.verdict import conclude
-from results.records import Phase, Telemetry
+from results.records import Block, Phase, Quantiles, Telemetry
 from tests.analysis import samples
 from tests.analysis.clusters import NODES, PLACES, POINT, SLOW, block_at, blocks, report, sample
 
@@ -47,14 +47,12 @@ def test_the_slow_node_is_told_in_a_sentence_and_no_other_is() -> None:
 
 
 def test_for_a_latency_lower_is_better() -> None:
-    from results.records import Quantiles
-
-    def slowed(block):  # type: ignore[no-untyped-def]
+    def slowed(block: Block) -> Block:
         arms = [
             replace(
                 a,
                 measurements=tuple(
-                    replace(m, tpot_s=Quantiles(*[1 / m.tokens_per_s] * 3)) for m in a.measurements
+                    replace(m, tpot_s=Quantiles(*[1 / (m.tokens_per_s or 1)] * 3)) for m in a.measurements
                 ),
             )
             for a in block.arms
@@ -134,7 +132,7 @@ def test_one_block_has_no_interval() -> None:
 # --- absolute figures
 
 
-def uneven() -> list:  # type: ignore[type-arg]
+def uneven() -> list[Block]:
     """Three Blocks at the slow place, two at a place that is twice as fast."""
     slow = [block_at(i, ("slow", ("0",)), [(POINT, 0.1)], noise=0) for i in range(3)]
     fast = [block_at(10 + i, ("fast", ("0",)), [(POINT, 0.1)], level=math.log(2), noise=0) for i in range(2)]
@@ -152,8 +150,6 @@ def test_figures_of_a_cell_are_of_the_place_with_most_blocks() -> None:
 
 
 def test_the_front_has_the_level_of_one_place() -> None:
-    from results.records import Quantiles
-
     measured = [
         replace(
             b,
@@ -174,7 +170,7 @@ def test_the_front_has_the_level_of_one_place() -> None:
 
 
 def test_hardware_is_that_of_one_place() -> None:
-    def seen(block, cores: float):  # type: ignore[no-untyped-def]
+    def seen(block: Block, cores: float) -> Block:
         told = Telemetry(2.0, server_cores=cores)
         arms = [
             replace(a, measurements=tuple(replace(m, telemetry=told) for m in a.measurements))
