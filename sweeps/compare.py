@@ -48,9 +48,7 @@ def _measure(
         return not stopped() and clock.may_confirm()
 
     sharing = alone(past)
-    run_block = blocks_here(
-        setups[compared.a.point.key], past, sharing, observer.arm, setups, again=go_on
-    )
+    run_block = blocks_here(setups[compared.a.point.key], past, sharing, observer.arm, setups, again=go_on)
     looks = compared.sweep.confirm.looks
     total = looks[0] if compared.b is None else looks[-1]
     usable = sum(b.invalid is None for b in past)

@@ -1,15 +1,15 @@
 """Where the Blocks of a run are measured: on this machine, or in as many places as a cluster gives."""
 
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import suppress
 from dataclasses import dataclass
-from threading import Thread
 from typing import Protocol
 
 from sweeps.blocks import BlockRunner, Lane, LaneLost
 
 Work = Callable[[BlockRunner], None]
-JOIN_S = 0.5
+HEARING_S = 0.5
 
 
 class Lanes(Protocol):
@@ -68,19 +68,17 @@ class ManyLanes:
 
     def each(self, work: Work) -> None:
         stage = _Stage()
-        threads = [Thread(target=self._lane, args=(work, stage), daemon=True) for _ in range(self._count)]
-        for thread in threads:
-            thread.start()
-        try:
-            for thread in threads:
-                while thread.is_alive():
-                    thread.join(JOIN_S)  # a signal is heard in between
-        except BaseException:
-            stage.is_over = True
-            self.close()  # whatever is in flight ends with LaneLost
-            raise
-        if stage.error is not None:
-            raise stage.error
+        with ThreadPoolExecutor(self._count) as pool:
+            lanes = [pool.submit(self._lane, work, stage) for _ in range(self._count)]
+            try:
+                while wait(lanes, HEARING_S).not_done:
+                    pass  # a signal is heard in between
+            except BaseException:
+                stage.is_over = True
+                self.close()  # whatever is in flight ends with LaneLost
+                raise
+        for lane in lanes:
+            lane.result()
 
     def close(self) -> None:
         """Give every machine back."""
@@ -93,10 +91,9 @@ class ManyLanes:
             while not stage.is_over:
                 lane = self._machine(stage)
                 if lane is not None and self._is_done(work, lane, stage):
-                    stage.is_over = True  # there is nothing left for anybody
                     self._idle.append(lane)
-        except BaseException as error:
-            stage.error = stage.error or error
+                    return  # there is nothing left for anybody
+        finally:
             stage.is_over = True
 
     def _is_done(self, work: Work, lane: OpenLane, stage: "_Stage") -> bool:
@@ -126,5 +123,4 @@ class ManyLanes:
 class _Stage:
     """What the threads of one stage tell each other."""
 
-    is_over: bool = False
-    error: BaseException | None = None
+    is_over: bool = False  # nothing is left, or something went wrong

@@ -5,6 +5,8 @@ the actor's process (see launchers.guard): whatever is lost, nothing stays on a 
 """
 
 import os
+import re
+import signal
 import socket
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -26,6 +28,7 @@ from sweeps.observer import Observer
 from sweeps.prepare import Plan
 
 NODE_ID = "ray.io/node-id"  # the label that Ray gives every node
+MOST_WHY = 120  # characters of Ray's reason for a loss
 POLL_S = 1.0
 HEAD_TIMEOUT_S = 5.0  # for a connection to it; Ray itself aborts a driver after a minute without its head
 
@@ -185,7 +188,7 @@ class RayLane:
             delivery = cluster.ray.get(asked)
         except cluster.ray.exceptions.RayActorError as error:
             cluster.check_head()
-            self._why = first_line(error)
+            self._why = re.sub(r"The actor \w+", "its actor", first_line(error))[:MOST_WHY]
             raise LaneLost(self._why) from error
         cluster.board.ends(self._seat)
         return replace(unpacked(delivery, cluster.folder), node=self.name, gpus=self._gpus)
@@ -222,8 +225,8 @@ def too_small(nodes: Sequence[Mapping[str, Any]], needs: Needs, labels: Mapping[
     labelled = f" and the labels {dict(labels)}" if labels else ""
     have = "; ".join(f"{n['NodeManagerHostname']}: {_shown(n['Resources'])}" for n in nodes) or "none"
     return (
-        f"ray: a server takes {wanted}{labelled}, and no node of the cluster has that ({have}): lower gpus, cpus"
-        " or resources, or set ray.servers to wait for nodes"
+        f"ray: a server takes {wanted}{labelled}, and no node of the cluster has that ({have}): lower gpus,"
+        " cpus or resources, or set ray.servers to wait for nodes"
     )
 
 
@@ -236,10 +239,12 @@ def raise_if_not_installed(error: Exception) -> None:
     """An actor that cannot even be made will not be on another node either."""
     text = str(error)
     if "ModuleNotFoundError" in text or "ImportError" in text:
-        line = next(line for line in text.splitlines() if "ModuleNotFoundError" in line or "ImportError" in line)
+        line = next(
+            line for line in text.splitlines() if "ModuleNotFoundError" in line or "ImportError" in line
+        )
         raise UsageError(
-            f"tuner cannot be imported on a node of the Ray cluster ({line.strip()}): install the same tuner[ray]"
-            " there"
+            f"tuner cannot be imported on a node of the Ray cluster ({line.strip()}): install the same"
+            " tuner[ray] there"
         ) from None
 
 
@@ -259,11 +264,42 @@ def _imported() -> Any:
 def _connected(address: str) -> Any:
     """Ray, connected as a driver. Raises UsageError."""
     ray = _imported()
+    if address != "auto":
+        _check_reachable(address)
+    handler = signal.getsignal(signal.SIGTERM)
     try:
         ray.init(address=address, log_to_driver=False, configure_logging=False, namespace="tuner")
-    except ConnectionError as error:
-        raise UsageError(
-            f"ray.address {address}: no Ray cluster answers there ({first_line(error)}): start one with"
-            " `ray start --head`, or name its head as HOST:PORT"
-        ) from error
+    except (ConnectionError, RuntimeError, ValueError) as error:
+        raise _unreachable(address, first_line(error)) from error
+    signal.signal(signal.SIGTERM, handler)  # Ray has put its own there
+    _keep_quiet()
     return ray
+
+
+def _keep_quiet() -> None:
+    """Ray prints what its daemons say to stdout, whatever it is told: the state of a lost node, for pages.
+
+    Ray 2.60, ray/_private/worker.py, listen_error_messages. Where that is another one, it stays as it is.
+    """
+    from ray._private import worker
+
+    if hasattr(worker, "print_to_stdstream"):
+        worker.print_to_stdstream = lambda data, ignore_prefix: None
+
+
+def _check_reachable(address: str) -> None:
+    """Ray itself tries for minutes."""
+    host, _, port = address.rpartition(":")
+    if not host or not port.isdigit():
+        raise UsageError(f"ray.address {address}: write auto, or HOST:PORT of the head of a cluster")
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), HEAD_TIMEOUT_S).close()
+    except OSError as error:
+        raise _unreachable(address, error.strerror or str(error)) from error
+
+
+def _unreachable(address: str, why: str) -> UsageError:
+    return UsageError(
+        f"ray.address {address}: no Ray cluster answers there ({why}): start one with `ray start --head`,"
+        " or name its head as HOST:PORT"
+    )

@@ -44,7 +44,7 @@ class Worker:
     """Measures Blocks on the machine that it is made on; its servers end with its process."""
 
     def __init__(self, order: Order, gpus: Sequence[str] = ()) -> None:
-        """`gpus`: those that a container is given, by index or UUID; a process finds them in its environment."""
+        """`gpus`: what a container is given, by index or UUID; a process has them in its environment."""
         self._order, self._gpus = order, gpus
         self._scratch = tempfile.TemporaryDirectory(prefix="tuner-")  # removed with this object
 
@@ -95,7 +95,7 @@ def setup_here(order: Order, folder: RunFolder, gpus: Sequence[str] = ()) -> Set
 
 
 def refuse_another(setup: Setup, order: Order) -> str:
-    """Version of the engine; raises UsageError if this machine would measure something else than was planned."""
+    """Version of the engine; raises UsageError if something else would be measured than was planned."""
     engine = setup.engine.version()
     if engine != order.engine:
         raise UsageError(f"it has {engine}, the machine of the driver {order.engine}: install the same")

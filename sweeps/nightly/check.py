@@ -128,7 +128,9 @@ class _Arms:
 
     def __post_init__(self) -> None:
         setup, past = self.gate.plan.setup(self.folder), self.folder.blocks()
-        self._run_block = blocks_here(setup, past, alone(past), self.observer.arm, again=lambda: not self.stopped())
+        self._run_block = blocks_here(
+            setup, past, alone(past), self.observer.arm, again=lambda: not self.stopped()
+        )
 
     def measured(self, night: Night) -> Night:
         """The night with its figures, or with what went wrong."""

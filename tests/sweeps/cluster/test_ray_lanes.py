@@ -6,12 +6,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
 
-from analysis.verdict import AnswerKind
-from results.errors import MeasurementInvalid, UsageError
-from results.records import BASELINE, Phase, VerdictKind
+from results.errors import UsageError
 from results.store import RunFolder
 from sweeps.cluster.board import NODES_FILE
 from sweeps.outcome import read_run
@@ -32,7 +29,7 @@ def cluster() -> Iterator[Any]:
 
 def test_the_verdict_is_that_of_a_single_machine(cluster: Any, tmp_path: Path) -> None:
     budget = {"trials": 6}
-    recorder, folder = run(tmp_path / "ray", space=SPACE, budget=budget, **on(cluster))
+    _, folder = run(tmp_path / "ray", space=SPACE, budget=budget, **on(cluster))
     _, alone = run(tmp_path / "alone", space=SPACE, budget=budget)
     report, code = read_run(folder)
     single, its_code = read_run(alone)
@@ -54,9 +51,7 @@ def test_the_verdict_is_that_of_a_single_machine(cluster: Any, tmp_path: Path) -
 def test_a_lost_node_loses_no_trial(tmp_path: Path) -> None:
     with ray_nodes(2) as (cluster, nodes):
         recorder, folder = Recorder(), RunFolder(tmp_path / "run")
-        planned = plan(
-            space=SPACE, budget={"trials": 4}, env={"FAKE_START_S": "2"}, **on(cluster, servers=2)
-        )
+        planned = plan(space=SPACE, budget={"trials": 4}, env={"FAKE_START_S": "1"}, **on(cluster, servers=2))
         killed = threading.Event()
 
         def kill_when_busy() -> None:
