@@ -33,7 +33,7 @@ def _in_all(status: Status, now: list[Seat]) -> str:
     busy = sum(seat.block is not None for seat in now)
     seen = " when last seen" if status.standing.state is State.ELSEWHERE else ""
     there = (
-        f"{words.count(len(now), 'Lane')} on {nodes}{seen}, {busy} of them measuring" if now else "none now"
+        f"{words.count(len(now), 'place')} on {nodes}{seen}, {busy} of them measuring" if now else "none now"
     )
     return f"{there}; {lost} lost" if lost else there
 

@@ -59,7 +59,7 @@ def _facts(status: Status) -> Iterator[tuple[str, str]]:
     yield "Elapsed", _elapsed(status)
     if (left := status.left) is not None and left.high_s > 0:
         span = words.time_span(left.low_s, left.high_s)
-        on = f" on {words.count(status.lanes, 'Lane')}" if status.seats else ""
+        on = f" on {words.count(status.lanes, 'place')}" if status.seats else ""
         yield "Left", f"about {span}{on}{_hours(status, left.low_s, left.high_s)}"
     if status.spent is not None:
         yield hours_fact(status)

@@ -27,7 +27,7 @@ def test_what_runs_where(folder: RunFolder) -> None:
     with going_on(folder):
         long_since(folder)
         text = shown(status_of(folder))
-    assert "5 Lanes on 3 nodes, 4 of them measuring; 1 lost" in text
+    assert "5 places on 3 nodes, 4 of them measuring; 1 lost" in text
     assert "alba (GPU 0, 1): Block 18 (confirm: none, eagle3 num_steps=3 topk=1" in text
     assert "for 2 min, usually 5 min" in text
     assert "bora (GPU 2, 3): waits for a Block" in text
@@ -86,7 +86,7 @@ def test_a_driver_that_cannot_be_seen_is_told_as_last_seen(folder: RunFolder) ->
     with going_on(folder):
         sessions = folder.read_json(SESSIONS_FILE)["sessions"]
         folder.write_json(SESSIONS_FILE, {"sessions": [{**sessions[-1], "host": "another"}]})
-        assert "5 Lanes on 3 nodes when last seen" in shown(status_of(folder))
+        assert "5 places on 3 nodes when last seen" in shown(status_of(folder))
 
 
 def test_a_machine_of_its_own_has_no_nodes(tmp_path: Path) -> None:
