@@ -265,8 +265,7 @@ def _invalid(block: Block) -> dict[str, object]:
     return {
         "block": block.number,
         "phase": block.phase.value,
-        "node": block.node or None,
-        "gpus": list(block.gpus),
+        **({"node": block.node, "gpus": list(block.gpus)} if block.node else {}),
         "reason": invalid.reason.value if invalid else None,
         "evidence": words.clean(invalid.evidence) if invalid else None,
     }

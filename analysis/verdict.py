@@ -18,7 +18,7 @@ from analysis.block import limited_cells, log_speedup, mean_log_speedup, said_of
 from analysis.goodput import GOODPUT, empty_windows
 from analysis.gpu import gpu_warnings
 from analysis.interaction import depends
-from analysis.limits import median_ratios, not_kept
+from analysis.limits import broken_at, median_ratios, not_kept
 from analysis.output import divergence_shares, pooled
 from analysis.signs import ClassSign, banner, class_signs
 from analysis.statistics import LOOKS, look_alpha, t_interval
@@ -131,6 +131,10 @@ def conclude(
             continue
         verdict = _verdict(kind, point, effect, used, each, objective, weights, limited)
         verdict = _with_places(verdict, list(zip(used, known, strict=False)), same_margin, len(finalists))
+        if effect and (
+            there := broken_at([(place_of(p.block), p.candidate) for p in used], limits or {}, weights)
+        ):
+            verdict = replace(verdict, warnings=(*verdict.warnings, f"limits: broken {there}"))
         found.append(_with_outputs(verdict, used, same_model=same_model, greedy=greedy))
     return found
 

@@ -126,13 +126,13 @@ def sweep_time(plan: Plan, lanes: int = 1) -> str:
     search_s = arm_s * math.ceil(launches / lanes)
     steps = to_looks(0, looks)
     times_s = [search_s + arm_s * arms * sum(rounds(n, lanes) for n in part) for part in (steps[:1], steps)]
-    work_s = [arm_s * (launches + arms * blocks) for blocks in (looks[0], looks[-1])]
+    first_s, last_s = (arm_s * (launches + arms * blocks) for blocks in (looks[0], looks[-1]))
     span = " to ".join(dict.fromkeys(map(_minutes, times_s))) + f" in all{_limit(plan)}"
     at_once = f" with {lanes} Blocks at once" if lanes > 1 else ""
     return (
         f"About {_minutes(search_s)} to search and {span}{at_once},"
         f" if a start takes {start_s:g} s, {ASSUMED_SPEED}."
-        f"{_gpu_hours([plan], *work_s, lanes)}"
+        f"{_gpu_hours([plan], first_s, last_s, lanes)}"
     )
 
 

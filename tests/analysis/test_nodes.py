@@ -199,3 +199,22 @@ def test_places_are_named_for_people() -> None:
     assert places.only_of([]) == ""
     assert places.busiest([]) == ("", ())
     assert place_of(blocks()[0]) == PLACES[0]
+
+
+def test_a_limit_that_one_node_alone_breaks_is_a_warning() -> None:
+    def timed(block: Block, ttft_s: float) -> Block:
+        arms = [
+            replace(
+                a, measurements=tuple(replace(m, ttft_s=Quantiles(*[ttft_s] * 3)) for m in a.measurements)
+            )
+            for a in block.arms
+        ]
+        return replace(block, arms=tuple(arms))
+
+    measured = [timed(b, 0.6 if b.node == SLOW else 0.4) for b in blocks() if b.phase is Phase.CONFIRM]
+    verdict = conclude(measured, [POINT], limits={"ttft_p95_s": 0.5})[0]
+    (told,) = (w for w in verdict.warnings if w.startswith("limits:"))
+    assert "on cima (GPU 0, 1)" in told and "ttft_p95_s is 0.6 s, the limit 0.5 s" in told
+    assert "alba" not in told
+    kept = conclude(measured, [POINT], limits={"ttft_p95_s": 0.7})[0]
+    assert not any(w.startswith("limits:") for w in kept.warnings)

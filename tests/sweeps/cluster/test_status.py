@@ -123,7 +123,7 @@ def test_lanes_at_once() -> None:
 def test_gpus_that_telemetry_alone_tells_are_counted() -> None:
     seats = [Seat("a", (), 0.0, 3600.0)]
     found = spent(seats, [replace(blocks()[0], gpus=())], 4, 7200.0)
-    assert (found.held, found.measured) == (4.0, pytest.approx(4 * 300 / 3600))
+    assert found.held == 4.0 and found.measured == pytest.approx(4 * 300 / 3600)
     assert spent(seats, [], 0, 7200.0).held == 1.0
 
 
