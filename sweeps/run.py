@@ -117,7 +117,9 @@ def lanes_of(
         return Blocks(lane, folder, plan.sweep.patience, blocks, sharing, again=again)
 
     with ray_cluster(plan, folder, observer) as cluster:
-        lanes = ManyLanes(cluster, cluster.lanes, blocks_of, observer.note)
+        count = cluster.lanes
+        observer.note(f"{words.count(count, 'Block')} at once, at most, on the Ray cluster")
+        lanes = ManyLanes(cluster, count, blocks_of, observer.note, again)
         try:
             yield lanes
         finally:

@@ -186,6 +186,8 @@ class RayLane:
             while not cluster.ray.wait([asked], timeout=POLL_S)[0]:
                 cluster.check_head()
             delivery = cluster.ray.get(asked)
+        except cluster.ray.exceptions.RayTaskError as error:
+            raise error.cause from None  # what was raised there, without Ray's own traceback in its message
         except cluster.ray.exceptions.RayActorError as error:
             cluster.check_head()
             self._why = re.sub(r"The actor \w+", "its actor", first_line(error))[:MOST_WHY]
