@@ -68,6 +68,23 @@ def _surety(gap: Gap) -> float:
     return abs(gap.log_ratio) / max(gap.high - gap.low, _SMALLEST)
 
 
+def half_widths(values: Sequence[Value], alpha: float = ALPHA) -> dict[Place, float]:
+    """Of the interval of each place's own mean, by the moderated noise; empty if that is not known.
+
+    Of values of one kind.
+    """
+    places = list(dict.fromkeys(v.place for v in values))
+    fit = _fitted(values, places) if values else None
+    if fit is None:
+        return {}
+    found = {}
+    for place in places:
+        noise, count = fit.noise[place], sum(v.place == place for v in values)
+        t = t_quantile(min(noise.degrees, fit.degrees), 1 - alpha / 2)
+        found[place] = t * math.sqrt(noise.value / count)
+    return found
+
+
 def at_least_by_node(values: Sequence[Value]) -> list[Value]:
     """The same values, by node alone if the places are too many to tell the noise on one."""
     places = {v.place for v in values}

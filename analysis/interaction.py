@@ -6,11 +6,8 @@ from statistics import fmean
 
 from analysis import places, words
 from analysis.anchor import Place
-from analysis.apart import ALPHA, Value, at_least_by_node, gaps
-from analysis.statistics import t_interval
+from analysis.apart import ALPHA, Value, at_least_by_node, gaps, half_widths
 from results.records import Effect
-
-_LEVEL = 0.05  # 95 % intervals
 
 Pair = tuple[Place, float]  # where a Block happened, and its log ratio
 
@@ -22,23 +19,22 @@ class SpeedUp:
     place: Place
     log_ratio: float
     blocks: int
-    effect: Effect | None  # with its 95 % interval, from two Blocks on
+    effect: Effect | None  # with its 95 % interval; None = the noise is not known
 
 
 def speedups(pairs: Sequence[Pair]) -> list[SpeedUp]:
-    """By place, from the log ratio of each Block."""
+    """By place, from the log ratio of each Block. A few Blocks at one place are told by the noise of all."""
     found = dict[Place, list[float]]()
     for place, log in pairs:
         found.setdefault(place, []).append(log)
-    return [
-        SpeedUp(
-            place,
-            fmean(logs),
-            len(logs),
-            Effect(*t_interval(logs, _LEVEL), blocks=len(logs)) if len(logs) > 1 else None,
-        )
-        for place, logs in sorted(found.items())
-    ]
+    half = half_widths([Value(place, log) for place, log in pairs])
+    return [_of_place(place, logs, half.get(place)) for place, logs in sorted(found.items())]
+
+
+def _of_place(place: Place, logs: Sequence[float], half: float | None) -> SpeedUp:
+    mean, blocks = fmean(logs), len(logs)
+    effect = Effect(mean, mean - half, mean + half, blocks) if half is not None else None
+    return SpeedUp(place, mean, blocks, effect)
 
 
 def by_node(pairs: Sequence[Pair]) -> list[SpeedUp]:

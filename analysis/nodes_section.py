@@ -1,11 +1,12 @@
 """The nodes of a cluster run, as tables and a figure. Nothing for a run that one machine measured itself."""
 
+import math
 from typing import TYPE_CHECKING
 
 from analysis import findings, nodes, places, svg, words
 from analysis.anchor import place_of
 from analysis.block import HIGHER_IS_BETTER, mean_log_speedup
-from analysis.interaction import Pair, SpeedUp, by_node, speedups
+from analysis.interaction import Pair, SpeedUp, by_node, depends, speedups
 from analysis.marks import BASELINE_KEY, Row, draw_rows, effect_row, rows_height, sign_keys
 from analysis.markup import figure as drawn_figure
 from analysis.markup import paragraph, section, table
@@ -29,24 +30,26 @@ def section_of(report: ReportInput) -> str:
         return ""
     drawn = figure(report)
     cautions = "".join(paragraph(c, "warning") for c in nodes.cautions(report))
-    tables = table(by_place(report), titled=False) + table(per_cell(report))
-    told = paragraph(_HOW_TO_READ)
+    told = f'<div class="beside">{paragraph(_HOW_TO_READ)}{paragraph(_dependence(report))}</div>'
+    shown = f'<div class="pair">{drawn_figure(drawn)}{told}</div>' if drawn is not None else ""
     return section(
-        "nodes",
-        TITLE,
-        cautions,
-        tables,
-        f'<div class="pair">{drawn_figure(drawn)}<div class="beside">{told}</div></div>'
-        if drawn is not None
-        else told,
+        "nodes", TITLE, cautions, shown, table(by_place(report), titled=False), table(per_cell(report))
     )
 
 
 _HOW_TO_READ = (
     "A Block happens on one node and one set of its GPUs, and a speed-up is the ratio within a Block: so "
-    "ratios of different places may be put together, absolute figures never. Where the intervals of two "
-    "places lie apart, the speed-up depends on the place."
+    "ratios of different places may be put together, absolute figures never."
 )
+
+
+def _dependence(report: ReportInput) -> str:
+    told = depends(_pairs(report), math.log1p(report.same_margin))
+    if told:
+        return f"The speed-up depends on the place by more than the noise: {told}."
+    if any(s.effect is None for s in shown_speedups(report)):
+        return "Whether the speed-up depends on the place is not known: too few Blocks at each."
+    return "No place differs from the others in its speed-up by more than the noise."
 
 
 def by_place(report: ReportInput) -> Table:
@@ -152,7 +155,7 @@ def figure(report: ReportInput) -> Figure | None:
 
     title = "Speed-up by node"
     phase = "confirmed" if any(v.point.key == point.key for v in report.verdicts) else "in the search"
-    caption = f"{point.label}, {phase}, with the 95 % interval of each place alone where it has two Blocks."
+    caption = f"{point.label}, {phase}, with the 95 % interval of each place by the noise of all."
     drawn = svg.draw("figure-nodes", title, words.clean(caption), paint, rows_height(rows), _LEFT)
     return Figure("nodes", title, words.clean(caption), drawn, (*sign_keys(report.objective), BASELINE_KEY))
 

@@ -71,6 +71,7 @@ def test_too_few_launches_are_said_to_tell_nothing() -> None:
     assert nodes.cautions(found) == []
     assert "too few launches" in by_place(found).note
     assert by_place(found).rows[0][-1].text == ""
+    assert "Whether the speed-up depends on the place is not known" in html(found)
 
 
 def test_a_run_of_one_machine_says_nothing_of_nodes() -> None:
@@ -123,10 +124,16 @@ def test_sets_of_gpus_are_named_where_one_of_a_node_is_odd() -> None:
     assert "0.8" in depends(pairs, MARGIN) and "(GPU 0, 1)" in depends(pairs, MARGIN)
 
 
-def test_one_block_has_no_interval() -> None:
+def test_a_few_blocks_have_the_interval_that_the_noise_of_all_gives() -> None:
     once, twice = speedups([(PLACES[0], 0.1), (PLACES[1], 0.1), (PLACES[1], 0.2)])
-    assert once.effect is None
-    assert twice.effect is not None and twice.effect.log_ratio == pytest.approx(0.15)
+    assert once.effect is not None and twice.effect is not None
+    assert twice.effect.log_ratio == pytest.approx(0.15)
+    assert once.effect.high - once.effect.low > twice.effect.high - twice.effect.low
+    assert [s.effect for s in speedups([(PLACES[0], 0.1), (PLACES[1], 0.1)])] == [None, None]
+    chance = random.Random(6)
+    alike = speedups([(place, chance.gauss(0.1, 0.01)) for place in PLACES for _ in range(2)])
+    widths = [s.effect.high - s.effect.low for s in alike if s.effect is not None]
+    assert len(widths) == 6 and max(widths) < 4 * min(widths)
 
 
 # --- absolute figures
