@@ -124,7 +124,9 @@ def lanes_of(
     from sweeps.cluster.ray_lanes import ray_cluster
 
     with ray_cluster(plan, folder, observer) as cluster:
-        lanes = ManyLanes(cluster, cluster.lanes, blocks_of, observer.note)
+        count = cluster.lanes
+        observer.note(f"{words.count(count, 'Block')} at once, at most, on the Ray cluster")
+        lanes = ManyLanes(cluster, count, blocks_of, observer.note, again)
         try:
             yield lanes
         finally:
