@@ -110,6 +110,11 @@ def said_of_effect(effect: Effect) -> str:
     )
 
 
+def is_duet(block: Block) -> bool:
+    """Whether its arms ran at once."""
+    return _by_set(block) is not None
+
+
 def _by_set(block: Block) -> tuple[ArmRun, ArmRun] | None:
     """Its arms by their set, if it is a duet."""
     if sorted(-1 if arm.on_set is None else arm.on_set for arm in block.arms) != [0, 1]:

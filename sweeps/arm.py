@@ -216,8 +216,8 @@ def up(
     arm.lossy, port = setup.engine.lossy(point, setup.served), free_port()
     launch = launch_of(setup.engine, setup.served, point, port, setup.folder.logs / f"{name}.log")
     launch = launch if instrument is None else instrumented(launch, instrument)
-    launch = launch if hardware is None else on_hardware(launch, hardware)
     arm.argv, arm.image = shown_command(launch, setup.places), setup.places(point.image).identity
+    launch = launch if hardware is None else on_hardware(launch, hardware)  # elsewhere it has other names
     with ExitStack() as server:
         with arm.failing():
             arm.variables = variables_of(launch.env, setup.nccl(point, launch.env))

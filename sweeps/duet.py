@@ -63,6 +63,15 @@ def with_sets_checked(
     return DuetLane(lane, sweep, folder, sharing, note, go_on) if sweep.pairing == "duet" else lane
 
 
+def conclusions(folder: RunFolder) -> list[str]:
+    """What was concluded of the sets of each machine so far, in sentences."""
+    return [
+        ": ".join(filter(None, (lane["node"], lane["conclusion"])))
+        for lane in _lanes(folder)
+        if lane["conclusion"]
+    ]
+
+
 def biases(blocks: Sequence[Block], sweep: Sweep) -> list[str]:
     """What the duets of a run, machine by machine, show of sets that are not alike, in sentences."""
     of_machine = defaultdict(list)

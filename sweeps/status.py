@@ -5,11 +5,13 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from analysis.duet import is_duet
 from analysis.noise import block_noise, trial_effect
 from analysis.report_input import ReportInput
 from analysis.verdict import next_look
-from results.records import BASELINE, Block, Effect, Phase, TrialState
+from results.records import BASELINE, Block, Effect, Measurement, Phase, TrialState
 from results.store import RunFolder
+from sweeps.duet import conclusions
 from sweeps.estimate import Left, time_left, usual_block_s
 from sweeps.now import STAGE_FILE, Stage
 from sweeps.outcome import SIDES_FILE, read_run
@@ -73,6 +75,7 @@ class Status:
     left: Left | None
     gpus: int | None  # of the server; 0 = it uses none, None = not known yet
     answer: str  # one sentence
+    duets: Sequence[str] = ()  # whether two servers are measured at once, and why, of each machine
 
     @property
     def machine_hours(self) -> float:
@@ -108,6 +111,7 @@ def status_of(folder: RunFolder) -> Status:
         left=remaining(folder, report.blocks, sweep) if going_on else None,
         gpus=gpus_of(report.blocks),
         answer=report.headline,
+        duets=conclusions(folder),
     )
 
 
@@ -147,9 +151,16 @@ def elapsed_s(folder: RunFolder, found: Standing, now_at: float) -> float:
 
 
 def gpus_of(blocks: Sequence[Block]) -> int | None:
-    """How many GPUs the servers were on, by the telemetry; None before anything was measured."""
-    windows = [m for b in blocks for arm in b.arms for m in arm.measurements]
-    return max((len(m.telemetry.gpus) for m in windows), default=None)
+    """How many GPUs the servers were on, by the telemetry; None before anything was measured.
+
+    Of a duet those of both servers: they are busy at the same time.
+    """
+    of_blocks = [(b, [max(map(_gpus_in, a.measurements)) for a in b.arms if a.measurements]) for b in blocks]
+    return max((sum(n) if is_duet(b) else max(n) for b, n in of_blocks if n), default=None)
+
+
+def _gpus_in(measurement: Measurement) -> int:
+    return len(measurement.telemetry.gpus)
 
 
 def _progress(folder: RunFolder, report: ReportInput, sweep: Sweep) -> Progress | None:

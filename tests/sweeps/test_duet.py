@@ -16,7 +16,7 @@ from launchers.fake_server import Fault
 from launchers.launcher import Endpoint
 from results.errors import UsageError
 from results.reasons import Reason
-from results.records import BASELINE, Block, Phase, Point, TrialState, VerdictKind
+from results.records import BASELINE, Block, GpuTelemetry, Phase, Point, TrialState, VerdictKind
 from results.sharing import Alone
 from results.store import RunFolder
 from sweeps.arm import Arm
@@ -26,8 +26,10 @@ from sweeps.duet import DUET_FILE, again, biases
 from sweeps.outcome import read_run
 from sweeps.prepare import prepare
 from sweeps.run import run_sweep
+from sweeps.status import gpus_of, status_of
 from sweeps.sweep import Sweep, parse_sweep
 from sweeps.trial import trial_of
+from tests.records import arm, block, measurement
 from tests.sweeps.test_run import Recorder, plan
 
 POINT = Point("fake-ngram", {"n": 4, "m": 8})
@@ -82,6 +84,7 @@ def test_equal_sets_are_used_at_once_and_swapped(tmp_path: Path) -> None:
     assert report.winner is not None
     assert report.winner.point == POINT
     assert any(note.startswith("duet: two servers") for note in report.notes)
+    assert status_of(folder).duets == [told(folder)["conclusion"]]
 
 
 def test_both_arms_are_under_load_until_the_slower_is_through(tmp_path: Path) -> None:
@@ -284,6 +287,17 @@ def _slowed(block: Block, factor: float) -> Block:
         for arm in block.arms
     ]
     return replace(block, arms=tuple(arms))
+
+
+def test_gpus_of_both_sets_are_counted() -> None:
+    gpu = GpuTelemetry("GPU-0", "H200")
+    one = measurement()
+    with_gpu = replace(one, telemetry=replace(one.telemetry, gpus=(gpu,)))
+    measured = [replace(arm(p, {}), measurements=(with_gpu,)) for p in (POINT, BASELINE)]
+    assert gpus_of([block(0, Phase.SEARCH, measured)]) == 1
+    seated = [replace(run, on_set=on) for on, run in enumerate(measured)]
+    assert gpus_of([block(0, Phase.SEARCH, seated)]) == 2
+    assert gpus_of([]) is None
 
 
 def arms() -> list[Arm]:
