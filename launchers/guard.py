@@ -1,7 +1,8 @@
 """Runs one server and ends it, with every process it started, when the tool goes away.
 
-Started by `launchers.process` as `python -S -E guard.py GRACE_S LOG ARGV...`; standard library only,
-so that it is up in milliseconds. Its stdin is the lifeline: the tool never writes to it, and when it
+Started by `launchers.process` as `python -S -E guard.py GRACE_S LOG CORES ARGV...`; standard library
+only, so that it is up in milliseconds. CORES (`0,1`; empty = all) are those that the server and all it
+starts may run on. Its stdin is the lifeline: the tool never writes to it, and when it
 closes (the tool left the context, or was killed) the server's processes get SIGTERM, then SIGKILL
 after GRACE_S seconds. Its stdout tells the tool, one line each: `started PID` or `failed WHY`, then
 `exited CODE` (negative = signal).
@@ -23,7 +24,9 @@ PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
 
 
 def main() -> None:
-    grace_s, log_path, argv = float(sys.argv[1]), sys.argv[2], sys.argv[3:]
+    grace_s, log_path, cores, argv = float(sys.argv[1]), sys.argv[2], sys.argv[3], sys.argv[4:]
+    if cores:
+        os.sched_setaffinity(0, map(int, cores.split(",")))  # children inherit it
     adopt_orphans()
     wake_fd = wake_on_child_exit()
     server_pid = start(argv, log_path)

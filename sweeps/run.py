@@ -16,8 +16,10 @@ from results.records import BASELINE, Block, Phase, Point, Trial
 from results.sharing import Sharing, alone
 from results.store import RunFolder
 from sweeps.anchors import Measured, SearchBlocks, unrecorded
-from sweeps.blocks import BlockRunner, Blocks, Lane, LaneLost, blocks_here
+from sweeps.block import LocalLane
+from sweeps.blocks import BlockRunner, Blocks, Lane, LaneLost
 from sweeps.confirm import confirm, confirmation, finalists_of, rules_of
+from sweeps.duet import with_sets_checked
 from sweeps.estimate import usual_block_s
 from sweeps.lanes import Lanes, ManyLanes, OneLane
 from sweeps.now import Stage, write_stage
@@ -108,13 +110,18 @@ def lanes_of(
     plan: Plan, folder: RunFolder, blocks: list[Block], sharing: Sharing, observer: Observer, again: GoOn
 ) -> Iterator[Lanes]:
     """Where the Blocks of a plan are measured, while a run uses it. Raises UsageError."""
-    if plan.sweep.launcher != "ray":
-        yield OneLane(blocks_here(plan.setup(folder), blocks, sharing, observer.arm, again=again))
-        return
-    from sweeps.cluster.ray_lanes import ray_cluster
+
+    checked: dict[Lane, Lane] = {}  # a Lane that is used again, in a later stage, knows its sets
 
     def blocks_of(lane: Lane) -> BlockRunner:
-        return Blocks(lane, folder, plan.sweep.patience, blocks, sharing, again=again)
+        if lane not in checked:
+            checked[lane] = with_sets_checked(lane, plan.sweep, folder, sharing, observer.note, again)
+        return Blocks(checked[lane], folder, plan.sweep.patience, blocks, sharing, again=again)
+
+    if plan.sweep.launcher != "ray":
+        yield OneLane(blocks_of(LocalLane(plan.setup(folder), observer.arm)))
+        return
+    from sweeps.cluster.ray_lanes import ray_cluster
 
     with ray_cluster(plan, folder, observer) as cluster:
         count = cluster.lanes
@@ -209,6 +216,7 @@ class Run:
             news=lambda: confirmation(self._news()[1], baseline),
             go_on=go_on,
             on_block=look,
+            one_at_a_time=self.sweep.pairing == "duet",
         )
 
     def _measure(self, space: Space, budget: int, go_on: GoOn, baseline: Point = BASELINE) -> None:

@@ -5,13 +5,15 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from analysis.duet import is_duet
 from analysis.noise import block_noise, trial_effect
 from analysis.report_input import ReportInput
 from analysis.verdict import next_look
-from results.records import BASELINE, Block, Effect, Phase, TrialState
+from results.records import BASELINE, Block, Effect, Measurement, Phase, TrialState
 from results.store import RunFolder
 from sweeps.cluster.board import Seat, ended
 from sweeps.cluster.seats import Spent, at_once, gpus_per_server, seats_of, spent
+from sweeps.duet import conclusions
 from sweeps.estimate import Left, time_left, usual_block_s
 from sweeps.now import STAGE_FILE, Stage
 from sweeps.outcome import SIDES_FILE, read_run
@@ -79,6 +81,7 @@ class Status:
     spent: Spent | None = None  # likewise; None = on this machine
     lanes: int = 1  # Blocks at once
     usual_s: Mapping[str, float | None] = field(default_factory=dict)  # a Block, by phase
+    duets: Sequence[str] = ()  # whether two servers are measured at once, and why, of each machine
 
     @property
     def machine_hours(self) -> float:
@@ -123,6 +126,7 @@ def status_of(folder: RunFolder) -> Status:
         spent=spent(seats, report.blocks, gpus or 0, _seen_at(found, now_at)) if seats else None,
         lanes=at_once(seats),
         usual_s={str(p): usual_block_s(report.blocks, p, sweep.confirm.finalists) for p in Phase},
+        duets=conclusions(folder),
     )
 
 
@@ -175,9 +179,16 @@ def elapsed_s(folder: RunFolder, found: Standing, now_at: float) -> float:
 
 
 def gpus_of(blocks: Sequence[Block]) -> int | None:
-    """How many GPUs the servers were on, by the telemetry; None before anything was measured."""
-    windows = [m for b in blocks for arm in b.arms for m in arm.measurements]
-    return max((len(m.telemetry.gpus) for m in windows), default=None)
+    """How many GPUs the servers were on, by the telemetry; None before anything was measured.
+
+    Of a duet those of both servers: they are busy at the same time.
+    """
+    of_blocks = [(b, [max(map(_gpus_in, a.measurements)) for a in b.arms if a.measurements]) for b in blocks]
+    return max((sum(n) if is_duet(b) else max(n) for b, n in of_blocks if n), default=None)
+
+
+def _gpus_in(measurement: Measurement) -> int:
+    return len(measurement.telemetry.gpus)
 
 
 def _progress(folder: RunFolder, report: ReportInput, sweep: Sweep) -> Progress | None:

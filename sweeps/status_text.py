@@ -43,6 +43,8 @@ def _facts(status: Status) -> Iterator[tuple[str, str]]:
     yield "State", _state(status)
     if (progress := status.progress) is not None:
         yield "Stage", _stage(progress)
+    for duet in status.duets:
+        yield "Duets", duet.removeprefix("duet: ")
     if status.running is not None:
         yield "Now", _now(status.running)
     yield from lane_facts(status)
