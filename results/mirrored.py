@@ -209,7 +209,7 @@ class MirroredRun(RunFolder):
 def mirrors_of(identity: str) -> Path:
     """Folder of the mirrors of a run on this machine; `identity` is its address without secrets."""
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    name = re.sub(r"[^\w.-]+", "-", identity)[-40:].strip("-.")
+    name = re.sub(r"[^\w.-]+", "-", re.split("[=/]", identity)[-1])[:40]
     return cache / "tuner" / "runs" / f"{name}-{hashlib.sha256(identity.encode()).hexdigest()[:12]}"
 
 

@@ -4,7 +4,7 @@ import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 import msgspec
@@ -160,7 +160,7 @@ class Run:
     blocks: list[Block]  # of every start; whoever runs Blocks adds to it
     trials: list[Trial]  # of every start
     observer: Observer
-    theirs: list[Block]  # of earlier starts, and of other drivers
+    theirs: list[Block] = field(default_factory=list)  # of earlier starts, and of other drivers
 
     def take_up(self) -> list[Trial]:
         """Record what a start that is dead measured and could not record any more. Nobody else records."""
@@ -401,8 +401,8 @@ def claim(folder: RunFolder, claimant: Claimant) -> None:
     """
     environment = claimant.environment()
     known = folder.read_json("environment.json")
-    others = folder.living() - {folder.driver}
-    if others or folder.blocks() or any(t.point != BASELINE for t in folder.trials()):
+    has_claimed = bool(known) and bool(folder.living() - {folder.driver})  # another driver, at work now
+    if has_claimed or folder.blocks() or any(t.point != BASELINE for t in folder.trials()):
         earlier = own_sweep(folder)
         before = _on_this_machine(known, environment) if folder.is_shared else known
         changed = differences(before, environment)

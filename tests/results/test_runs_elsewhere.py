@@ -1,7 +1,7 @@
 """Runs that are kept in a database, or on a file system of fsspec."""
 
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
