@@ -73,7 +73,12 @@ class Plan:
         }
 
     def setup(self, folder: RunFolder) -> Setup:
-        """What the arms of this plan share."""
+        """What the arms of this plan share on this machine. Raises UsageError if it is for a cluster."""
+        if self.sweep.launcher == "ray":
+            raise UsageError(
+                "launcher: ray is for `tuner sweep`; this command starts servers on its own machine: run it"
+                " on a node, with --set launcher=process --set ray=null"
+            )
         return Setup(
             sweep=self.sweep,
             engine=self.engine,

@@ -5,6 +5,7 @@ the actor's process (see launchers.guard): whatever is lost, nothing stays on a 
 """
 
 import os
+import re
 import signal
 import socket
 import time
@@ -27,6 +28,7 @@ from sweeps.observer import Observer
 from sweeps.prepare import Plan
 
 NODE_ID = "ray.io/node-id"  # the label that Ray gives every node
+MOST_WHY = 120  # characters of Ray's reason for a loss
 POLL_S = 1.0
 HEAD_TIMEOUT_S = 5.0  # for a connection to it; Ray itself aborts a driver after a minute without its head
 
@@ -186,7 +188,7 @@ class RayLane:
             delivery = cluster.ray.get(asked)
         except cluster.ray.exceptions.RayActorError as error:
             cluster.check_head()
-            self._why = first_line(error)
+            self._why = re.sub(r"The actor \w+", "its actor", first_line(error))[:MOST_WHY]
             raise LaneLost(self._why) from error
         cluster.board.ends(self._seat)
         return replace(unpacked(delivery, cluster.folder), node=self.name, gpus=self._gpus)
@@ -270,7 +272,19 @@ def _connected(address: str) -> Any:
     except (ConnectionError, RuntimeError, ValueError) as error:
         raise _unreachable(address, first_line(error)) from error
     signal.signal(signal.SIGTERM, handler)  # Ray has put its own there
+    _keep_quiet()
     return ray
+
+
+def _keep_quiet() -> None:
+    """Ray prints what its daemons say to stdout, whatever it is told: the state of a lost node, for pages.
+
+    Ray 2.60, ray/_private/worker.py, listen_error_messages. Where that is another one, it stays as it is.
+    """
+    from ray._private import worker
+
+    if hasattr(worker, "print_to_stdstream"):
+        worker.print_to_stdstream = lambda data, ignore_prefix: None
 
 
 def _check_reachable(address: str) -> None:

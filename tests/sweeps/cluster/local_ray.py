@@ -12,7 +12,7 @@ def ray_nodes(count: int) -> Iterator[tuple[Any, list[Any]]]:
     """The cluster and its nodes; the head has no slot."""
     from ray.cluster_utils import Cluster
 
-    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, "include_dashboard": False})
+    cluster: Any = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, "include_dashboard": False})
     try:
         nodes = [cluster.add_node(num_cpus=1, resources={SLOT: 1}) for _ in range(count)]
         yield cluster, nodes
@@ -20,6 +20,6 @@ def ray_nodes(count: int) -> Iterator[tuple[Any, list[Any]]]:
         cluster.shutdown()
 
 
-def on(cluster: Any, **section: object) -> dict[str, object]:
+def on(cluster: Any, **section: object) -> dict[str, Any]:
     """What a sweep file says to run there."""
     return {"launcher": "ray", "ray": {"address": cluster.address, "resources": {SLOT: 1}, **section}}

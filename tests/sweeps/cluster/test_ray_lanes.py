@@ -51,7 +51,7 @@ def test_the_verdict_is_that_of_a_single_machine(cluster: Any, tmp_path: Path) -
 def test_a_lost_node_loses_no_trial(tmp_path: Path) -> None:
     with ray_nodes(2) as (cluster, nodes):
         recorder, folder = Recorder(), RunFolder(tmp_path / "run")
-        planned = plan(space=SPACE, budget={"trials": 4}, env={"FAKE_START_S": "2"}, **on(cluster, servers=2))
+        planned = plan(space=SPACE, budget={"trials": 4}, env={"FAKE_START_S": "1"}, **on(cluster, servers=2))
         killed = threading.Event()
 
         def kill_when_busy() -> None:
