@@ -69,6 +69,15 @@ def _reads(
     return read
 
 
+def _folder(text: str) -> Path:
+    """A folder of this machine: what is captured there is far too large to be sent elsewhere."""
+    from results.open_run import is_url
+
+    if is_url(text):
+        raise typer.BadParameter(f"expected a folder of this machine, not {text.partition(':')[0]}://...")
+    return Path(text)
+
+
 SweepFile = Annotated[Path, typer.Argument(help="The sweep file; `tuner init` writes one.")]
 Overrides = Annotated[
     list[str] | None,
@@ -408,7 +417,13 @@ def doctor(
         typer.Option(help="... and the speculative method; default EAGLE-3, of llama.cpp none."),
     ] = None,
     run: Annotated[
-        Path | None, typer.Option("--run", help="Where to keep what is captured; default runs/doctor-NAME.")
+        Path | None,
+        typer.Option(
+            "--run",
+            help="Folder to keep what is captured in; default runs/doctor-NAME.",
+            parser=_folder,
+            metavar="FOLDER",
+        ),
     ] = None,
     verify_fix: Annotated[
         bool,
@@ -906,7 +921,9 @@ def status(
 
 @app.command("list")
 def list_runs(
-    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="A folder of runs.")] = Path("runs"),
+    folder: Annotated[
+        str, typer.Argument(metavar="FOLDER|URL", help="A folder of runs, or where others are kept.")
+    ] = "runs",
     as_json: Annotated[bool, typer.Option("--json", help="For other programs.")] = False,
 ) -> None:
     """List the runs of a folder, newest first, with what came of them."""
@@ -925,9 +942,9 @@ def list_runs(
 
 @app.command()
 def reap(
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="A run folder, or a folder of runs.")] = Path(
-        "runs"
-    ),
+    run: Annotated[
+        str, typer.Argument(metavar="RUN", help="A run folder, a folder of runs, or the URL of a run.")
+    ] = "runs",
     end: Annotated[bool, typer.Option("--end", help="End them; without it they are only listed.")] = False,
 ) -> None:
     """List servers that a dead run left behind, and end them with --end.
@@ -935,11 +952,9 @@ def reap(
     They are known by the process identity that the run recorded, never by name.
     """
     from launchers.leftovers import reap as reap_run
+    from results.open_run import is_url, mirrors
 
-    if not run.is_dir():
-        raise UsageError(f"{run} is no folder: name a run folder, or a folder of runs")
-    files = [*run.glob("sweep.yaml"), *run.glob("*/sweep.yaml"), *run.glob("*/servers.jsonl")]
-    folders = sorted({run, *(file.parent for file in files)})
+    folders = mirrors(run) if is_url(run) else _run_folders(Path(run))
     found = [(folder, leftover) for folder in folders for leftover in reap_run(folder, end=end)]
     for folder, leftover in found:
         began = time.strftime("%Y-%m-%d %H:%M", time.localtime(leftover.since_at))
@@ -949,6 +964,14 @@ def reap(
         _say(f"No server was left behind by a run in {run}.")
     elif not end:
         _say("End them with --end.")
+
+
+def _run_folders(path: Path) -> list[Path]:
+    """A run folder, or those in a folder of runs."""
+    if not path.is_dir():
+        raise UsageError(f"{path} is no folder: name a run folder, or a folder of runs")
+    files = [*path.glob("sweep.yaml"), *path.glob("*/sweep.yaml"), *path.glob("*/servers.jsonl")]
+    return sorted({path, *(file.parent for file in files)})
 
 
 def _dry_run_lines(plan: "Plan") -> "Iterator[RenderableType]":

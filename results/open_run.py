@@ -54,6 +54,14 @@ def runs_at(where: str) -> list[RunFolder]:
     return [open_run(address) for address in (_below(where, name) for name in store.runs())]
 
 
+def mirrors(where: str) -> list[Path]:
+    """The folders on this machine in which its drivers work, or worked, on the run of a URL."""
+    from results.mirrored import mirrors_of
+
+    folder = mirrors_of(_store(where, "", lambda text: None).shown)
+    return sorted(path.parent for path in folder.glob("*/servers.jsonl"))
+
+
 def _below(where: str, name: str) -> str:
     from urllib.parse import quote
 

@@ -12,8 +12,9 @@ from sweeps.confirm import confirm, rules_of
 from sweeps.lanes import OneLane
 from sweeps.now import Stage, write_stage
 from sweeps.observer import Observer
+from sweeps.opened import opened
 from sweeps.outcome import SIDES_FILE
-from sweeps.run import Clock, end, opened
+from sweeps.run import Clock, end
 from sweeps.session import sessions_of, spent_s
 from sweeps.sides import Comparison
 

@@ -2,20 +2,17 @@
 
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
 
 import msgspec
 
 from analysis import words
 from analysis.limits import broken_by_baseline
-from launchers.leftovers import reap
-from results.errors import UsageError
 from results.reasons import MACHINE_FAULTS
 from results.records import BASELINE, Block, Phase, Point, Trial
-from results.sharing import Sharing, alone
+from results.sharing import Sharing
 from results.store import RunFolder
 from sweeps.anchors import Measured, SearchBlocks, unrecorded
 from sweeps.block import LocalLane
@@ -25,16 +22,16 @@ from sweeps.estimate import usual_block_s
 from sweeps.lanes import Lanes, ManyLanes, OneLane
 from sweeps.now import Stage, write_stage
 from sweeps.observer import Observer
+from sweeps.opened import opened
 from sweeps.place import here
 from sweeps.prepare import Plan
-from sweeps.session import ENDED_FILE, session, sessions_of, spent_s
+from sweeps.session import ENDED_FILE, sessions_of, spent_s
 from sweeps.space import Space, baseline_space
 from sweeps.strongest import FINALIST, settings_of, strongest
 from sweeps.study import Search
 from sweeps.sweep import Sweep
 from sweeps.tasks import Task, Tasks
 from sweeps.trial import BASELINE_TRIAL, trial_of
-from sweeps.which_run import own_sweep
 
 GoOn = Callable[[], bool]
 Afterwards = Callable[[Observer, GoOn], None]
@@ -60,40 +57,6 @@ def run_sweep(
         _run(plan, folder, sharing, observer, stopped)
         if afterwards is not None and not stopped():
             afterwards(observer, stopped)
-
-
-class Claimant(Protocol):
-    """What a run folder belongs to: the Plan of a sweep, or a comparison."""
-
-    @property
-    def sweep(self) -> Sweep: ...
-
-    def environment(self) -> Mapping[str, object]: ...
-
-
-@contextmanager
-def opened(
-    folder: RunFolder, claimant: Claimant, observer: Observer, *, together: bool = False
-) -> Iterator[Sharing]:
-    """The run folder while this start is at work on it: its own, locked, nothing left behind running.
-
-    `together`: other drivers may be at work on it too, where its store allows that.
-    """
-    folder.create()
-    with folder.joined() if together else _alone(folder) as sharing:
-        with sharing.exclusive():
-            folder.pull()
-            claim(folder, claimant)
-        for leftover in reap(folder.path, end=True):
-            observer.note(f"ended a server left behind by an earlier start: {leftover.what}")
-        with session(folder):
-            yield sharing
-
-
-@contextmanager
-def _alone(folder: RunFolder) -> Iterator[Sharing]:
-    with folder.locked():
-        yield alone(folder.blocks())
 
 
 def _run(plan: Plan, folder: RunFolder, sharing: Sharing, observer: Observer, stopped: GoOn) -> None:
@@ -391,68 +354,6 @@ def _claim(kind: str, point: Point) -> str:
 
 def _task(kind: str, point: Point | None) -> Task[Point] | None:
     return Task(point, _claim(kind, point)) if point is not None else None
-
-
-def claim(folder: RunFolder, claimant: Claimant) -> None:
-    """Make the folder the claimant's own.
-
-    Raises UsageError if it holds records of another sweep, or measured under something else: figures
-    of different models, prompts, engines or machines are never put together.
-    """
-    environment = claimant.environment()
-    known = folder.read_json("environment.json")
-    has_claimed = bool(known) and bool(folder.living() - {folder.driver})  # another driver, at work now
-    if has_claimed or folder.blocks() or any(t.point != BASELINE for t in folder.trials()):
-        earlier = own_sweep(folder)
-        before = _on_this_machine(known, environment) if folder.is_shared else known
-        changed = differences(before, environment)
-        if earlier.identity() != claimant.sweep.identity():
-            changed = ["the sweep file (only name, budget and patience may)"]
-        if changed:
-            raise UsageError(
-                f"{folder.shown} holds the records of another sweep; what changed: {', '.join(changed)}."
-                " Name another folder with --run, or remove this one"
-            )
-    else:
-        folder.study_file.unlink(missing_ok=True)  # of a start that failed before it measured anything
-        known = {}
-    folder.write_text("sweep.yaml", claimant.sweep.to_yaml())
-    folder.write_json("environment.json", _with_host(known, environment) if folder.is_shared else environment)
-
-
-def _with_host(known: Mapping[str, Any], now: Mapping[str, Any]) -> Mapping[str, object]:
-    """What drivers of several machines share, and each of these machines by the hash of its name."""
-    return {**now, **known, "hosts": {**known.get("hosts", {}), now["host"]["host"]: now["host"]}}
-
-
-def _on_this_machine(known: Mapping[str, Any], now: Mapping[str, Any]) -> Mapping[str, Any]:
-    """What an earlier driver saw here; of other machines what must be the same on all."""
-    elsewhere = {"engine": known.get("host", {}).get("engine", now["host"]["engine"])}
-    return {**known, "host": known.get("hosts", {}).get(now["host"]["host"], elsewhere)}
-
-
-def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
-    """What decides a measurement and is no longer the same, by name; unknown counts as the same."""
-    decided = [
-        ("sides", "the configurations compared"),
-        ("served", "model files"),
-        ("prompts", "prompts"),
-        ("references", "the references of the prompts"),
-        ("load", "arrival times"),
-        ("images", "container images"),
-    ]
-    found = [name for key, name in decided if key in before and before[key] != now.get(key)]
-    then, host = before.get("host", {}), now["host"]
-    if _cards(then) and _cards(then) != _cards(host):
-        found.append("GPUs or their power limits")
-    return found + [
-        key for key in ("engine", "host", "cpu", "gpu_driver") if then.get(key, host[key]) != host[key]
-    ]
-
-
-def _cards(host: Mapping[str, Any]) -> list[tuple[str, float | None]]:
-    """The GPUs of a fingerprint by UUID, with their limits; those of earlier versions had no UUID."""
-    return [(gpu["uuid"], gpu["power_limit_w"]) for gpu in host.get("gpus", ()) if "uuid" in gpu]
 
 
 class Clock:

@@ -15,7 +15,7 @@ SAMPLE = GpuSample("code @ closed(1)", 5.0, "GPU-1", 0.9, 10, 300.0, 1e9, 2e9, 6
 
 
 class RunContract:
-    """Subclasses give `opened`: each call is another process's view of one run, perhaps on another machine."""
+    """Subclasses give `opened`: each call is another process's view of one run."""
 
     @pytest.fixture
     def opened(self) -> Opened:

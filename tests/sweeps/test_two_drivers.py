@@ -23,7 +23,7 @@ from tests import postgres
 from tests.waiting import wait_for
 
 ROOT = Path(__file__).parents[2]
-SWEEP = {
+SWEEP: dict[str, object] = {
     "name": "shared",
     "model": "fake-model",
     "engine": "fake",
