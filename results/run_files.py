@@ -7,6 +7,7 @@ import hashlib
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from pathlib import Path
 from threading import Event, RLock, Thread
 from typing import Any
 from urllib.parse import urlsplit
@@ -15,6 +16,7 @@ from uuid import uuid4
 import msgspec
 
 from results.errors import UsageError
+from results.lines import replace
 from results.sharing import Sharing, StudyPlace
 
 LEASE_S = 120.0  # of a driver that gives no sign of life
@@ -88,8 +90,7 @@ class RunFiles:
         path = self._path(name)
         with self._threads, self._explained():
             self.system.makedirs(path.rpartition("/")[0], exist_ok=True)
-            with self.system.transaction, self.system.open(path, "wb") as file:
-                file.write(content)
+            self._put(path, content)
             self.system.invalidate_cache()
             return _mark(self.system.info(path))
 
@@ -134,6 +135,15 @@ class RunFiles:
 
     def sharing(self, received: Callable[[str, bytes], None]) -> Sharing:
         raise NotImplementedError("one driver at a time has nothing to agree on")
+
+    def _put(self, path: str, content: bytes) -> None:
+        from fsspec.implementations.local import LocalFileSystem
+
+        if isinstance(self.system, LocalFileSystem):  # its transactions move files from /tmp, in pieces
+            replace(Path(path), content)
+            return
+        with self.system.transaction, self.system.open(path, "wb") as file:
+            file.write(content)
 
     def _at_work(self) -> str | None:
         with suppress(msgspec.DecodeError, KeyError, TypeError):

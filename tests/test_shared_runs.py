@@ -81,8 +81,9 @@ def test_a_run_elsewhere_from_its_sweep_to_its_export(where: str, tuner: Tuner, 
 
 
 def test_a_run_that_is_not_there(where: str, tuner: Tuner) -> None:
+    nowhere = f"{where.removesuffix('small')}nowhere"
     for command in ("status", "report", "export", "pin", "profile", "capacity"):
-        done = tuner(command, where)
+        done = tuner(command, nowhere)
         assert (done.returncode, "holds no run" in done.stderr) == (2, True), done.stderr
         assert "Traceback" not in done.stderr
 

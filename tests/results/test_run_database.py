@@ -235,7 +235,7 @@ def test_a_driver_waits_for_its_server_and_says_so_once(server: postgres.Server,
         server.stop()
         adding = threading.Thread(target=folder.add_trial, args=[trial(0, BASELINE, 0.0)])
         adding.start()
-        wait_for(lambda: told)
+        wait_for(lambda: bool(told))
         server.start()
         adding.join()
         assert [t.number for t in opened(address)[0].trials()] == [0]
