@@ -318,7 +318,7 @@ def _run_or_sweep(what: str, overrides: list[str] | None, run: str | None) -> "t
         if not Path(what).is_dir():
             plan = prepare(load_sweep(Path(what), overrides or ()), told=_tell)
             return plan, _run_to_drive(run, Path("runs") / plan.sweep.name)
-    folder = known_run(what, _tell)
+    folder = known_run(what)
     if overrides or run is not None:
         raise UsageError(f"--set and --run go with a sweep file, and {folder.shown} is a run folder")
     return prepare(sweep_of_run(folder), told=_tell), folder
@@ -328,14 +328,14 @@ def _run_to_drive(run: str | None, default: Path) -> "RunFolder":
     """The run that `--run` names; in a database it is called as the default would be."""
     from results.open_run import open_run
 
-    return open_run(run or str(default), default.name, _tell)
+    return open_run(run or str(default), default.name)
 
 
 def _known(run: str) -> "RunFolder":
     """A run to read."""
     from results.open_run import known_run
 
-    return known_run(run, _tell)
+    return known_run(run)
 
 
 @app.command()

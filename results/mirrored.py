@@ -32,6 +32,9 @@ class Store(Protocol):
     shown: str  # its address without secrets
     is_shared: bool  # whether others may write at the same time
 
+    def on_wait(self, note: Callable[[str], None]) -> None:
+        """See `RunFolder.on_wait`."""
+
     def create(self) -> None:
         """Make what must be there before anything is written; keeps what is there."""
 
@@ -97,6 +100,9 @@ class MirroredRun(RunFolder):
 
     def living(self) -> frozenset[str]:
         return self.store.living()
+
+    def on_wait(self, note: Callable[[str], None]) -> None:
+        self.store.on_wait(note)
 
     def create(self) -> None:
         super().create()

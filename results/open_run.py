@@ -1,7 +1,6 @@
 """The run that an address names: a folder, a database, or another URL."""
 
 import re
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,24 +20,23 @@ def is_url(where: str) -> bool:
     return _URL.match(where) is not None
 
 
-def open_run(where: str, name: str = "", told: Callable[[str], None] = lambda text: None) -> RunFolder:
+def open_run(where: str, name: str = "") -> RunFolder:
     """A run to work on, there or not yet. `name`: of a run in a database whose address names none.
 
-    Of a run elsewhere, the mirror is what that is now. What a database lets one wait for is `told`.
-    Raises UsageError.
+    Of a run elsewhere, the mirror is what that is now. Raises UsageError.
     """
     if not is_url(where):
         return RunFolder(Path(where))
     from results.mirrored import mirrored
 
-    run = mirrored(_store(where, name, told))
+    run = mirrored(_store(where, name))
     run.pull()
     return run
 
 
-def known_run(where: str, told: Callable[[str], None] = lambda text: None) -> RunFolder:
+def known_run(where: str) -> RunFolder:
     """A run to read. Raises UsageError if a URL names none; a folder is looked at by whoever reads it."""
-    run = open_run(where, told=told)
+    run = open_run(where)
     if is_url(where) and not (run.path / "sweep.yaml").exists():
         raise UsageError(f"{run.shown} holds no run{_others(where)}")
     return run
@@ -48,7 +46,7 @@ def runs_at(where: str) -> list[RunFolder]:
     """The runs of a database, or below a URL; or the one that it names."""
     if "run=" in where:
         return [known_run(where)]
-    store = _store(where, "none", lambda text: None)
+    store = _store(where, "none")
     if "sweep.yaml" in store.names():
         return [known_run(where)]
     return [open_run(address) for address in (_below(where, name) for name in store.runs())]
@@ -58,7 +56,7 @@ def mirrors(where: str) -> list[Path]:
     """The folders on this machine in which its drivers work, or worked, on the run of a URL."""
     from results.mirrored import mirrors_of
 
-    folder = mirrors_of(_store(where, "", lambda text: None).shown)
+    folder = mirrors_of(_store(where, "").shown)
     return sorted(path.parent for path in folder.glob("*/servers.jsonl"))
 
 
@@ -77,19 +75,17 @@ def _others(where: str) -> str:
 
     if not is_database(where):
         return ""
-    names = _store(where, "none", lambda text: None).runs()
+    names = _store(where, "none").runs()
     return f" (runs there: {', '.join(names[:5])})" if names else ""
 
 
-def _store(where: str, name: str, told: Callable[[str], None]) -> "RunDatabase | RunFiles":
+def _store(where: str, name: str) -> "RunDatabase | RunFiles":
     from results.database import is_database
 
     if is_database(where):
         from results.run_database import run_in_database
 
-        store = run_in_database(where, OPTION, name)
-        store.database.note = told
-        return store
+        return run_in_database(where, OPTION, name)
     from results.run_files import run_on_files
 
     return run_on_files(where, OPTION)

@@ -65,6 +65,9 @@ class RunDatabase:
     def driver(self) -> str:
         return self._driver
 
+    def on_wait(self, note: Callable[[str], None]) -> None:
+        self.database.note = note
+
     def create(self) -> None:
         def made(connection: Connection) -> None:
             make(connection)

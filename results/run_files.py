@@ -60,6 +60,9 @@ class RunFiles:
     def driver(self) -> str:
         return self._driver
 
+    def on_wait(self, note: Callable[[str], None]) -> None:
+        """It waits for nothing."""
+
     def create(self) -> None:
         with self._explained():
             self.system.makedirs(self.root, exist_ok=True)

@@ -77,6 +77,9 @@ class RunFolder:
             for folder in (self.path, self.logs, self.path / "requests"):
                 folder.mkdir(parents=True, exist_ok=True)
 
+    def on_wait(self, note: Callable[[str], None]) -> None:
+        """From now on `note` is called when whoever works on the run has to wait for its store."""
+
     def pull(self) -> None:
         """Bring up to date what is a copy of a run that is kept elsewhere."""
 

@@ -32,6 +32,7 @@ def opened(
 
     `together`: other drivers may be at work on it too, where its store allows that.
     """
+    folder.on_wait(observer.note)
     folder.create()
     with folder.joined() if together else _alone(folder) as sharing:
         with sharing.exclusive():

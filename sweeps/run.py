@@ -124,6 +124,7 @@ class Run:
     trials: list[Trial]  # of every start
     observer: Observer
     theirs: list[Block] = field(default_factory=list)  # of earlier starts, and of other drivers
+    waited: set[str] = field(default_factory=set)  # the stages in which it had to wait for another driver
 
     def take_up(self) -> list[Trial]:
         """Record what a start that is dead measured and could not record any more. Nobody else records."""
@@ -242,7 +243,12 @@ class Run:
             blocks = SearchBlocks(
                 run_block, self.sweep, baseline, self.blocks, go_on=go_on, note=self.observer.note
             )
-            _measure_each(tasks, blocks, record)
+
+            def before_waiting() -> None:
+                record(blocks.close())
+                self._say_once_that_it_waits(kind)
+
+            _measure_each(tasks, blocks, record, before_waiting)
 
         self.lanes.each(work)
         self._note_unfit(asker.unfit)
@@ -301,6 +307,11 @@ class Run:
         asked = asker.ask(elsewhere=self.sharing.held_by_others(kind))
         return Task(asked, _claim(kind, asked[0])) if asked is not None else None
 
+    def _say_once_that_it_waits(self, kind: str) -> None:
+        if kind not in self.waited and self.sharing.held_by_others(kind):
+            self.waited.add(kind)
+            self.observer.note("waiting for what another driver measures")
+
     def _note_unfit(self, points: int) -> None:
         if not points:
             return
@@ -332,12 +343,15 @@ class Run:
 
 
 def _measure_each(
-    tasks: Tasks[tuple[Point, str]], blocks: SearchBlocks, record: Callable[[Sequence[Measured]], None]
+    tasks: Tasks[tuple[Point, str]],
+    blocks: SearchBlocks,
+    record: Callable[[Sequence[Measured]], None],
+    before_waiting: Callable[[], None],
 ) -> None:
     """Every Point that is asked for; recorded as soon as there is something to compare it with."""
     try:
         while True:
-            with tasks.one(lambda: record(blocks.close())) as task:
+            with tasks.one(before_waiting) as task:
                 if task is None:
                     break
                 found = blocks.measure(*task.what)

@@ -122,7 +122,8 @@ def standing(folder: RunFolder) -> Standing:
 def _at_work(starts: Sequence[Mapping[str, Any]]) -> Standing:
     """Of drivers that give signs of life, here or elsewhere."""
     here = next((s["pid"] for s in starts if s.get("host") == host_hash()), None)
-    why = f"{len(starts)} drivers" if len(starts) > 1 else ""
+    only = "" if here is not None else "on another machine"
+    why = f"{len(starts)} drivers" if len(starts) > 1 else only
     return Standing(State.RUNNING, min(s["began_at"] for s in starts), here, why)
 
 

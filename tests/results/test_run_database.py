@@ -228,7 +228,7 @@ def test_a_driver_that_ends_gives_everything_back_at_once(where: str) -> None:
 def test_a_driver_waits_for_its_server_and_says_so_once(server: postgres.Server, address: str) -> None:
     told: list[str] = []
     folder, store = opened(address)
-    store.database.note = told.append
+    folder.on_wait(told.append)
     folder.create()
     with folder.joined() as sharing, sharing.exclusive():
         assert sharing.claim("search: a")
