@@ -18,6 +18,7 @@ from typing import IO, Any, Protocol
 
 import msgspec
 
+from results.errors import UsageError
 from results.lines import explained, replace
 from results.sharing import Sharing, StudyPlace, alone
 from results.store import LINES, RunFolder
@@ -190,26 +191,32 @@ class MirroredRun(RunFolder):
             self._is_sent(name, self.marks[name])
 
     def _is_sent(self, name: str, mark: str) -> None:
-        stat = (self.path / name).stat()
-        self.marks[name], self.sent[name] = mark, (stat.st_size, stat.st_mtime_ns)
+        self.marks[name], self.sent[name] = mark, _state(self.path / name)
 
     def _unsent(self) -> list[str]:
         found = []
         for folder, _, files in os.walk(self.path):
             for path in (Path(folder) / file for file in files):
-                name, stat = path.relative_to(self.path).as_posix(), path.stat()
-                is_own = _OWN.match(path.name) or name in LINES
-                if not is_own and self.sent.get(name) != (stat.st_size, stat.st_mtime_ns):
+                name = path.relative_to(self.path).as_posix()
+                if not _OWN.match(path.name) and name not in LINES and self.sent.get(name) != _state(path):
                     found.append(name)
         return found
 
     def _keep(self, name: str, content: bytes) -> None:
         path = self.path / name
+        if not path.resolve().is_relative_to(self.path.resolve()):  # whoever may write there is no owner here
+            raise UsageError(f"{self.shown} has a file {name!r}, which is outside of a run folder")
         path.parent.mkdir(parents=True, exist_ok=True)
         replace(path, content)
 
     def _write_marks(self, marks: Mapping[str, str]) -> None:
         replace(self.path / MARKS, msgspec.json.encode(marks))
+
+
+def _state(path: Path) -> tuple[int, int]:
+    """Its size, and when it was written."""
+    stat = path.stat()
+    return stat.st_size, stat.st_mtime_ns
 
 
 def mirrors_of(identity: str) -> Path:

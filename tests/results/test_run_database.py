@@ -329,5 +329,15 @@ def test_a_run_does_not_show_its_password(address: str) -> None:
         assert postgres.PASSWORD not in shown and quote(postgres.PASSWORD, safe="") not in shown
 
 
+@pytest.mark.parametrize("name", ["../escaped.txt", "/tmp/escaped.txt", "logs/../../escaped.txt"])
+def test_nothing_is_put_outside_of_the_mirror(where: str, name: str) -> None:
+    folder, store = opened(where)
+    folder.create()
+    store.write(name, b"x")
+    with pytest.raises(UsageError, match="outside of a run folder"):
+        opened(where)
+    assert not list(folder.path.parents[1].rglob("escaped.txt")) and not Path("/tmp/escaped.txt").exists()
+
+
 def test_the_schema_has_a_step_for_each_version() -> None:
     assert sorted(run_schema.STEPS) == [*range(2, VERSION + 1)]

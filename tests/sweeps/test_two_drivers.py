@@ -176,3 +176,23 @@ def test_a_killed_drivers_point_is_taken_over_and_another_machine_goes_on(
     first, last = sessions_of(read)
     assert first["ended_at"] <= last["ended_at"]
     assert status_of(read).standing.state is State.FINISHED
+
+
+def test_drivers_whose_trials_wait_for_an_anchor_do_not_wait_for_each_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each keeps back what it measured until the Baseline is launched again, and the other waits for that."""
+    run = f"sqlite:///{tmp_path}/runs.db?run=anchors&lease_s=20"
+    settings = {"shared": {"--batch": [8, 16]}, "space": {"fake-ngram": {"n": [2, 4], "m": [4, 8]}}}
+    budget = {"trials": 7, "baseline_trials": 2, "baseline_every": 20}
+    with drivers(tmp_path, run, {**SWEEP, **settings, "budget": budget}) as both:
+        started = [both.start(), both.start()]
+        logs = [both.log(0), both.log(1)]
+        assert [driver.wait(120) for driver in started] == [0, 0], [log.read_text() for log in logs]
+    read = seen(run, tmp_path, monkeypatch)
+    told = read.trials()
+    assert [t.number for t in told] == [*range(len(told))]
+    assert len({t.point.key for t in told}) == len(told)
+    assert sum(not t.point.is_baseline for t in told) == 7
+    assert read.read_json("baseline.json")["knobs"] in ({"--batch": 8}, {"--batch": 16}, {})
+    assert len({b.compared_with.key for b in read.blocks() if b.phase is Phase.CONFIRM}) == 1
