@@ -262,7 +262,7 @@ class Run:
         past = [
             t
             for t in self.trials
-            if t.point == BASELINE or t.point.is_baseline is space.is_baseline
+            if _is_of(space, t)
             if (t.failure is None or t.failure.reason not in MACHINE_FAULTS)
         ]
         self._begin(Stage(kind), len(past) - 1, min(budget, len(space.points)))
@@ -281,9 +281,9 @@ class Run:
     def _report(self, measured: Measured, claim: str, asker: Search | None = None) -> None:
         """Record what came of a Point, and tell everybody."""
         with self.sharing.exclusive():
-            for trial in self._news()[0]:
-                if asker is not None:
-                    asker.tell(trial, is_in_study=True)
+            news, _ = self._news()
+            if asker is not None:
+                _tell(asker, news, is_in_study=True)
             trial = self._record(measured)
             self.sharing.release(claim)
             if asker is not None:
@@ -300,10 +300,8 @@ class Run:
 
     def _asked(self, asker: Search, kind: str) -> "Task[tuple[Point, str]] | None":
         """The next Point of the search, by all that is known now, of other drivers too."""
-        for trial in self._news()[0]:
-            asker.tell(trial, is_in_study=True)
-        for trial in self.take_up():
-            asker.tell(trial)
+        _tell(asker, self._news()[0], is_in_study=True)
+        _tell(asker, self.take_up())
         asked = asker.ask(elsewhere=self.sharing.held_by_others(kind))
         return Task(asked, _claim(kind, asked[0])) if asked is not None else None
 
@@ -360,6 +358,17 @@ def _measure_each(
         record(blocks.compared())
         raise
     record(blocks.close())
+
+
+def _tell(asker: Search, trials: Sequence[Trial], *, is_in_study: bool = False) -> None:
+    """What others recorded, as far as it is of this search."""
+    for trial in trials:
+        if _is_of(asker.space, trial):
+            asker.tell(trial, is_in_study=is_in_study)
+
+
+def _is_of(space: Space, trial: Trial) -> bool:
+    return trial.point == BASELINE or trial.point.is_baseline is space.is_baseline
 
 
 def _claim(kind: str, point: Point) -> str:

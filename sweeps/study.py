@@ -76,6 +76,10 @@ class Search:
             self.tell(trial, is_in_study=trial.number in told)
 
     @property
+    def space(self) -> Space:
+        return self._space
+
+    @property
     def remaining(self) -> int:
         """Points that may still be measured."""
         return max(0, self._budget - len(self._trials))

@@ -101,7 +101,7 @@ def test_each_driver_has_an_entry_of_its_own(where: str, on: Callable[[str], Non
 def test_a_driver_without_a_sign_of_life_was_killed(where: str) -> None:
     folder = open_run(where)
     folder.create()
-    start = {"began_at": 5.0, "ended_at": None, "driver": "gone", "calibration": {}}
+    start: dict[str, Any] = {"began_at": 5.0, "ended_at": None, "driver": "gone", "calibration": {}}
     folder.write_json(SESSIONS_FILE, {"sessions": [start]})
     assert (standing(folder).state, standing(folder).since_at) == (State.KILLED, 5.0)
     with folder.joined(), session(folder):
@@ -109,7 +109,7 @@ def test_a_driver_without_a_sign_of_life_was_killed(where: str) -> None:
 
 
 def test_time_of_drivers_at_work_together_counts_once() -> None:
-    starts = [
+    starts: list[dict[str, Any]] = [
         {"began_at": 0.0, "ended_at": 10.0},
         {"began_at": 5.0, "ended_at": 12.0},
         {"began_at": 6.0, "ended_at": 7.0},
