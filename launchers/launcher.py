@@ -18,6 +18,9 @@ class Launch:
     reads: tuple[Path, ...] = ()  # files and folders of this machine that it must see
     image: str | None = None  # of a container, in place of the launcher's own
     writes: tuple[Path, ...] = ()  # folders of this machine that it may write into
+    cores: tuple[
+        int, ...
+    ] = ()  # it may run on; () = all. Of a process alone: a container has its own setting
 
 
 class Endpoint(Protocol):

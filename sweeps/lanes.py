@@ -61,8 +61,11 @@ class ManyLanes:
         count: int,
         blocks_of: Callable[[Lane], BlockRunner],
         note: Callable[[str], None],
+        go_on: Callable[[], bool],
     ) -> None:
-        self._source, self._count, self._blocks_of, self._note = source, count, blocks_of, note
+        """`go_on` is asked while a machine is waited for."""
+        self._source, self._count, self._blocks_of = source, count, blocks_of
+        self._note, self._go_on = note, go_on
         self._idle: list[OpenLane] = []  # open, between two stages of a run
         self._open: set[OpenLane] = set()
 
@@ -88,7 +91,7 @@ class ManyLanes:
 
     def _lane(self, work: Work, stage: "_Stage") -> None:
         try:
-            while not stage.is_over:
+            while not stage.is_over and self._go_on():
                 lane = self._machine(stage)
                 if lane is not None and self._is_done(work, lane, stage):
                     self._idle.append(lane)
@@ -109,7 +112,7 @@ class ManyLanes:
     def _machine(self, stage: "_Stage") -> OpenLane | None:
         with suppress(IndexError):
             return self._idle.pop()
-        lane = self._source.open(lambda: not stage.is_over)
+        lane = self._source.open(lambda: not stage.is_over and self._go_on())
         if lane is not None:
             self._open.add(lane)
         return lane

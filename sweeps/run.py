@@ -16,8 +16,9 @@ from results.sharing import Sharing
 from results.store import RunFolder
 from sweeps.anchors import Measured, SearchBlocks, unrecorded
 from sweeps.block import LocalLane
-from sweeps.blocks import BlockRunner, Blocks, Lane, LaneLost, blocks_here
+from sweeps.blocks import BlockRunner, Blocks, Lane, LaneLost
 from sweeps.confirm import confirm, confirmation, finalists_of, rules_of
+from sweeps.duet import with_sets_checked
 from sweeps.estimate import usual_block_s
 from sweeps.lanes import Lanes, ManyLanes, OneLane
 from sweeps.now import Stage, write_stage
@@ -91,20 +92,23 @@ def lanes_of(
     plan: Plan, folder: RunFolder, blocks: list[Block], sharing: Sharing, observer: Observer, again: GoOn
 ) -> Iterator[Lanes]:
     """Where the Blocks of a plan are measured, while a run uses it. Raises UsageError."""
-    if plan.sweep.launcher != "ray" and folder.is_shared:
-        lane = here(LocalLane(plan.setup(folder), observer.arm))
-        yield OneLane(Blocks(lane, folder, plan.sweep.patience, blocks, sharing, again=again))
-        return
+    checked: dict[Lane, Lane] = {}  # a Lane that is used again, in a later stage, knows its sets
+
+    def blocks_of(lane: Lane) -> BlockRunner:
+        if lane not in checked:
+            checked[lane] = with_sets_checked(lane, plan.sweep, folder, sharing, observer.note, again)
+        return Blocks(checked[lane], folder, plan.sweep.patience, blocks, sharing, again=again)
+
     if plan.sweep.launcher != "ray":
-        yield OneLane(blocks_here(plan.setup(folder), blocks, sharing, observer.arm, again=again))
+        local = LocalLane(plan.setup(folder), observer.arm)
+        yield OneLane(blocks_of(here(local) if folder.is_shared else local))
         return
     from sweeps.cluster.ray_lanes import ray_cluster
 
-    def blocks_of(lane: Lane) -> BlockRunner:
-        return Blocks(lane, folder, plan.sweep.patience, blocks, sharing, again=again)
-
     with ray_cluster(plan, folder, observer) as cluster:
-        lanes = ManyLanes(cluster, cluster.lanes, blocks_of, observer.note)
+        count = cluster.lanes
+        observer.note(f"{words.count(count, 'Block')} at once, at most, on the Ray cluster")
+        lanes = ManyLanes(cluster, count, blocks_of, observer.note, again)
         try:
             yield lanes
         finally:
@@ -214,6 +218,7 @@ class Run:
             news=lambda: confirmation(self._news()[1], baseline),
             go_on=go_on,
             on_block=look,
+            one_at_a_time=self.sweep.pairing == "duet",
         )
 
     def _decided_finalists(self, baseline: Point, go_on: GoOn) -> tuple[list[Point], Point]:
