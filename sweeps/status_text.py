@@ -73,7 +73,8 @@ def _state(status: Status) -> str:
         "" if found.since_at is None else time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(found.since_at))
     )
     if found.state is State.RUNNING:
-        return f"running, pid {found.pid}, since {when}"
+        where = ", ".join(filter(None, [f"pid {found.pid}" if found.pid else "", found.why]))
+        return f"running, {where}, since {when}"
     seen = {State.KILLED: "last seen ", State.ELSEWHERE: "last seen ", State.NEW: ""}.get(found.state, "")
     parts = (f"{found.state} {seen}{when}".strip(), words.one_line(found.why), NEXT.get(found.state, ""))
     return "; ".join(filter(None, parts))
