@@ -44,7 +44,8 @@ class FakeEngine:
 
     `speed(point, workload_class)` is in tokens per second of one stream; `fault(point)` is what goes
     wrong; `class_of(prompt)` tells the workload class from the text of the last message; `answer(point,
-    prompt)` is what the server says to it (None: words of its own).
+    prompt)` is what the server says to it (None: words of its own); `pinned(cores)` is what its cores do to
+    its speed, though it is a thread of this process and runs on any.
     """
 
     name = "fake"
@@ -59,8 +60,9 @@ class FakeEngine:
         fault: Callable[[Point], Fault | None] = lambda point: None,
         class_of: Callable[[str], str] = class_before_colon,
         answer: Callable[[Point, str], str | None] = lambda point, prompt: None,
+        pinned: Callable[[tuple[int, ...]], float] = lambda cores: 1.0,
     ) -> None:
-        self.script = Script(speed or example_speed, fault, class_of, answer)
+        self.script = Script(speed or example_speed, fault, class_of, answer, pinned)
 
     def version(self) -> str:
         return "fake 1"

@@ -18,6 +18,7 @@ class Launch:
     reads: tuple[Path, ...] = ()  # files and folders of this machine that it must see
     image: str | None = None  # of a container, in place of the launcher's own
     writes: tuple[Path, ...] = ()  # folders of this machine that it may write into
+    cores: tuple[int, ...] = ()  # it may run on; () = all. Of a process: a container has its own setting
     others: tuple["Launch", ...] = ()  # of a server over several nodes: what rank 1, 2 ... is, on its node
 
 

@@ -20,6 +20,7 @@ from launchers.engines import instrumented, launch_of, shown_command
 from launchers.engines.engine import Instrument, ReadBack, Recount, SlotDrafts
 from launchers.gpu import GpuWindow
 from launchers.gpu_choice import server_environment
+from launchers.hardware_sets import HardwareSet, on_hardware
 from launchers.launcher import Endpoint
 from launchers.port import free_port
 from launchers.telemetry import HostWindow
@@ -95,6 +96,8 @@ class Arm:
     failure: Failure | None = None
     stopped_at_ratio: float | None = None  # hopeless
     complete: bool = True
+    on_set: int | None = None  # of the two of a duet
+    beside: Callable[[], Sequence[int]] = tuple  # processes of the other server of a duet
 
     @property
     def is_over(self) -> bool:
@@ -136,6 +139,7 @@ class Arm:
             lossy=self.lossy,
             shape=self.shape,
             variables=self.variables,
+            on_set=self.on_set,
         )
 
     @contextmanager
@@ -193,12 +197,18 @@ class Arm:
 
 @contextmanager
 def up(
-    setup: Setup, point: Point, name: str, check: Sequence[Prompt] = (), instrument: Instrument | None = None
+    setup: Setup,
+    point: Point,
+    name: str,
+    check: Sequence[Prompt] = (),
+    instrument: Instrument | None = None,
+    hardware: HardwareSet | None = None,
 ) -> Iterator[Arm]:
     """An arm with its server up and warm; or one that has failed. The server ends with the context.
 
     The prompts to `check` are compared with the server's context first (UsageError). With an
-    `instrument` the server is one to be looked into, and never to be measured.
+    `instrument` the server is one to be looked into, and never to be measured. With `hardware` it gets
+    that and no more of this machine.
     """
     began = time.monotonic()
     sweep = setup.sweep
@@ -208,6 +218,7 @@ def up(
     launch = launch_of(setup.engine, setup.served, point, port, log_path, setup.group)
     launch = launch if instrument is None else instrumented(launch, instrument)
     arm.argv, arm.image = shown_command(launch, setup.places), setup.places(point.image).identity
+    launch = launch if hardware is None else on_hardware(launch, hardware)  # elsewhere it has other names
     with ExitStack() as server:
         with arm.failing():
             arm.variables = variables_of(launch.env, setup.nccl(point, launch.env))
@@ -252,7 +263,8 @@ def _load(setup: Setup, arm: Arm, endpoint: Endpoint, window: Window, gate: Gate
     jobs = [setup.job(p, p.max_tokens or workload.max_tokens) for p in window.prompts]
     before, generated = engine.counters(endpoint), engine.generated_tokens(endpoint)
     gpus = _gpus(setup, arm, endpoint, window.cell.label)
-    with HostWindow(endpoint.pids) as host, gpus, _admission(setup, endpoint, window.pace) as admission:
+    host = HostWindow(endpoint.pids, beside=arm.beside)
+    with host, gpus, _admission(setup, endpoint, window.pace) as admission:
         result = drive(
             setup.target(endpoint),
             jobs,
