@@ -22,14 +22,14 @@ from results.store import RunFolder
 from sweeps.blocks import LaneLost
 from sweeps.cluster.board import Board
 from sweeps.cluster.delivery import unpacked
+from sweeps.cluster.nodes import nodes_of
+from sweeps.cluster.ray_group import NodeRefused, in_bundle, ray_group, reserved
 from sweeps.cluster.sections import Ray
 from sweeps.cluster.worker import Order, Worker, order_of
 from sweeps.observer import Observer
 from sweeps.prepare import Plan
 
 NODE_ID = "ray.io/node-id"  # the label that Ray gives every node
-# Else Ray kills the children of an actor that ends: the guards, before they can end their servers.
-LET_GUARDS_LIVE = {"RAY_kill_child_processes_on_worker_exit": "false"}
 MOST_WHY = 120  # characters of Ray's reason for a loss
 POLL_S = 1.0
 HEAD_TIMEOUT_S = 5.0  # for a connection to it; Ray itself aborts a driver after a minute without its head
@@ -64,21 +64,21 @@ class Cluster:
     @property
     def lanes(self) -> int:
         """How many fit into the cluster. Raises UsageError if none does, unless the file names a number."""
-        nodes = [node for node in self.ray.nodes() if node["Alive"]]
-        count = sum(lanes_on(node, self._needs, self._section.labels) for node in nodes)
         if self._section.servers is not None:
             return self._section.servers
+        nodes = [node for node in self.ray.nodes() if node["Alive"]]
+        count = groups([lanes_on(n, self._needs, self._section.labels) for n in nodes], self._section.nodes)
         if not count:
-            raise UsageError(too_small(nodes, self._needs, self._section.labels))
+            raise UsageError(too_small(nodes, self._needs, self._section))
         return count
 
     def open(self, wanted: Callable[[], bool]) -> "RayLane | None":
         while wanted():
-            actor = self._actor()
-            lane = self._lane_of(actor, wanted)
+            hold = self._hold()
+            lane = self._lane_of(hold, wanted)
             if lane is not None:
                 return lane
-            self.ray.kill(actor)
+            hold.release()
         return None
 
     def check_head(self) -> None:
@@ -96,36 +96,31 @@ class Cluster:
             " recorded is kept: start the cluster again, then the same command",
         )
 
-    def _actor(self) -> Any:
-        """One more Worker, on whatever node has room and was not refused."""
+    def _hold(self) -> "Hold":
+        """One more server's share, on whatever nodes have room and were not refused."""
         labels = dict(self._section.labels)
         if self._refused:
             labels[NODE_ID] = f"!in({','.join(self._refused)})"
-        made = self.ray.remote(RayWorker).options(
-            num_cpus=self._needs.get("CPU", 0),
-            num_gpus=self._needs.get("GPU", 0),
-            resources=dict(self._section.resources) or None,
-            label_selector=labels or None,
-            runtime_env={"env_vars": LET_GUARDS_LIVE},
-        )
-        return made.remote(self._order)
+        placement = reserved(self._needs, self._section.nodes, labels)
+        actor = self.ray.remote(RayWorker).options(**in_bundle(placement, 0)).remote(self._order, placement)
+        return Hold(self.ray, placement, actor)
 
-    def _lane_of(self, actor: Any, wanted: Callable[[], bool]) -> "RayLane | None":
-        """The Lane of an actor as soon as it has a node; None if that is no good, or not wanted any more."""
-        asked = actor.look.remote()
+    def _lane_of(self, hold: "Hold", wanted: Callable[[], bool]) -> "RayLane | None":
+        """The Lane as soon as there are nodes for it; None if they are no good, or not wanted any more."""
+        asked = hold.actor.look.remote()
         try:
             while not self.ray.wait([asked], timeout=POLL_S)[0]:
                 self.check_head()
                 if not wanted():
                     return None
             seat, host = self.ray.get(asked)
-        except self.ray.exceptions.RayActorError as error:
+        except (self.ray.exceptions.RayActorError, LaneLost) as error:
             self.check_head()
             raise_if_not_installed(error)
-            return None  # its node is lost: the next one is on another
+            return None  # a node is lost: the next one is another
         name = self._name(seat.node_id)
         if isinstance(host, Environment):
-            return RayLane(self, actor, name, seat.gpus, host)
+            return RayLane(self, hold, name, seat.gpus, host)
         self._refuse(seat.node_id, f"{name}: {host}")
         return None
 
@@ -139,10 +134,24 @@ class Cluster:
         if node_id not in self._refused:
             self._refused[node_id] = why
             self.observer.note(f"not measured on {why}")
-        nodes = [n for n in self.ray.nodes() if n["Alive"] and lanes_on(n, self._needs, self._section.labels)]
-        if all(node["NodeID"] in self._refused for node in nodes):
+        nodes = [n for n in self.ray.nodes() if n["Alive"] and n["NodeID"] not in self._refused]
+        if not groups([lanes_on(n, self._needs, self._section.labels) for n in nodes], self._section.nodes):
             every = "\n".join(self._refused.values())
             raise UsageError(f"no node of the Ray cluster can measure this sweep:\n{every}")
+
+
+@dataclass(frozen=True, slots=True)
+class Hold:
+    """What Ray keeps for one server, until it is given back."""
+
+    ray: Any
+    placement: Any
+    actor: Any  # a RayWorker, on the node of rank 0
+
+    def release(self) -> None:
+        """End the actor, its servers and what else is below it."""
+        self.ray.kill(self.actor)
+        self.ray.util.remove_placement_group(self.placement)
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,24 +165,30 @@ class Seat:
 class RayWorker(Worker):
     """A Worker that Ray puts on a node."""
 
-    def __init__(self, order: Order) -> None:
+    def __init__(self, order: Order, placement: Any) -> None:
         context = _imported().get_runtime_context()
         self._seat = Seat(context.get_node_id(), tuple(context.get_accelerator_ids().get("GPU", ())))
+        self._placement = placement
         super().__init__(order, self._seat.gpus)
 
     def look(self) -> tuple[Seat, Environment | str]:
-        """Where it is; what is there, or why nothing can be measured there."""
+        """Where it is; what is there, or which node is no good and why. Raises LaneLost."""
+        if nodes_of(self._order.sweep) > 1:
+            try:
+                self._group = ray_group(self._order, self._placement)
+            except NodeRefused as refused:
+                return Seat(refused.node_id, ()), str(refused)
         return self._seat, self.fingerprint()
 
 
 class RayLane:
-    """One actor on one node."""
+    """One actor on one node, and the further nodes of its servers if they have any."""
 
     def __init__(
-        self, cluster: Cluster, actor: Any, node: str, gpus: tuple[str, ...], host: Environment
+        self, cluster: Cluster, hold: Hold, node: str, gpus: tuple[str, ...], host: Environment
     ) -> None:
         self.name, self._gpus = node, gpus
-        self._cluster, self._actor = cluster, actor
+        self._cluster, self._hold = cluster, hold
         self._seat = cluster.board.comes(node, gpus, asdict(host))
         self._why = ""  # it was lost
 
@@ -184,7 +199,7 @@ class RayLane:
         cluster.board.begins(self._seat, number, phase, [*points] if alone else [baseline, *points])
         for point in points or (baseline,):
             cluster.observer.arm(phase, point)
-        asked = self._actor.measure.remote(number, points, phase, baseline, alone=alone)
+        asked = self._hold.actor.measure.remote(number, points, phase, baseline, alone=alone)
         try:
             while not cluster.ray.wait([asked], timeout=POLL_S)[0]:
                 cluster.check_head()
@@ -199,16 +214,18 @@ class RayLane:
         return replace(unpacked(delivery, cluster.folder), node=self.name, gpus=self._gpus)
 
     def close(self) -> None:
-        self._cluster.ray.kill(self._actor)
+        self._hold.release()
         self._cluster.board.goes(self._seat, self._why)
 
 
 def gpus_of(plan: Plan) -> int:
-    """GPUs of one server: what the file says, else one for each rank of an engine that computes on GPUs."""
+    """GPUs of one server on each node: what the file says, else one for each rank of an engine on GPUs."""
     assert plan.sweep.ray is not None
     if plan.sweep.ray.gpus is not None:
         return plan.sweep.ray.gpus
-    return plan.engine.ranks(BASELINE, plan.served) if plan.engine.device(BASELINE) == "cuda" else 0
+    if plan.engine.device(BASELINE) != "cuda":
+        return 0
+    return plan.engine.ranks(BASELINE, plan.served) // plan.sweep.ray.nodes
 
 
 def needs_of(section: Ray, gpus: int) -> Needs:
@@ -224,13 +241,20 @@ def lanes_on(node: Mapping[str, Any], needs: Needs, labels: Mapping[str, str]) -
     return int(min(shares, default=1))
 
 
-def too_small(nodes: Sequence[Mapping[str, Any]], needs: Needs, labels: Mapping[str, str]) -> str:
+def groups(room: Sequence[int], nodes: int) -> int:
+    """How many servers fit at once that each take room on so many different nodes."""
+    most = sum(room) // nodes
+    return next((n for n in range(most, 0, -1) if sum(min(own, n) for own in room) >= n * nodes), 0)
+
+
+def too_small(nodes: Sequence[Mapping[str, Any]], needs: Needs, section: Ray) -> str:
     """Why no Lane fits, and what there is."""
     wanted = ", ".join(f"{need:g} {name}" for name, need in needs.items() if need)
-    labelled = f" and the labels {dict(labels)}" if labels else ""
+    wanted += f" on each of {section.nodes} nodes" if section.nodes > 1 else ""
+    labelled = f" and the labels {dict(section.labels)}" if section.labels else ""
     have = "; ".join(f"{n['NodeManagerHostname']}: {_shown(n['Resources'])}" for n in nodes) or "none"
     return (
-        f"ray: a server takes {wanted}{labelled}, and no node of the cluster has that ({have}): lower gpus,"
+        f"ray: a server takes {wanted}{labelled}, and the cluster does not have that ({have}): lower gpus,"
         " cpus or resources, or set ray.servers to wait for nodes"
     )
 

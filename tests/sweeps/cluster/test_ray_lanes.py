@@ -8,9 +8,11 @@ from typing import Any
 
 import pytest
 
-from results.errors import UsageError
+from results.errors import MeasurementInvalid, UsageError
+from results.reasons import Reason
 from results.store import RunFolder
 from sweeps.cluster.board import NODES_FILE
+from sweeps.cluster.ray_lanes import groups
 from sweeps.outcome import read_run
 from sweeps.run import run_sweep
 from tests.sweeps.cluster.local_ray import on, ray_nodes
@@ -71,10 +73,45 @@ def test_a_lost_node_loses_no_trial(tmp_path: Path) -> None:
 
 
 def test_a_cluster_without_room_is_a_clear_error(cluster: Any, tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="a server takes 1 CPU, 9 GPU, and no node of the cluster has that"):
+    with pytest.raises(UsageError, match="a server takes 1 CPU, 9 GPU, and the cluster does not have that"):
         run(tmp_path, **{**on(cluster, gpus=9), "ray": {"address": cluster.address, "gpus": 9}})
 
 
 def test_no_cluster_is_a_clear_error(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="no Ray cluster answers there"):
         run(tmp_path, launcher="ray", ray={"address": "127.0.0.1:1"})
+
+
+@pytest.mark.parametrize(
+    ("room", "nodes", "servers"),
+    [
+        ([1, 1, 1], 1, 3),
+        ([2, 1], 1, 3),
+        ([1, 1, 1], 2, 1),
+        ([2, 2], 2, 2),
+        ([3, 1], 2, 1),
+        ([4], 2, 0),
+        ([], 1, 0),
+    ],
+)
+def test_servers_over_several_nodes_take_different_ones(room: list[int], nodes: int, servers: int) -> None:
+    assert groups(room, nodes) == servers
+
+
+def test_a_server_over_two_nodes_is_measured_and_one_that_loses_a_rank_crashes(
+    cluster: Any, tmp_path: Path
+) -> None:
+    few: dict[str, Any] = {
+        "space": {"fake-ngram": {"n": [4], "m": [8]}},
+        "confirm": {"looks": [2], "finalists": 1},
+    }
+    _, folder = run(tmp_path / "good", **few, **on(cluster, nodes=2))
+    assert [t.failure for t in folder.trials()] == [None, None]
+    assert (
+        len({seat["node"] for seat in folder.read_json(NODES_FILE)["seats"]}) == 1
+    )  # one at a time: there are 3 nodes
+    dying = {"FAKE_RANK_1_DIES_AFTER_S": "0.5"}
+    long = {"max_tokens": 2000, "prompts_per_class": 2, "classes": ["code_edit"]}
+    with pytest.raises(MeasurementInvalid, match="rank 1 on ") as crashed:
+        run(tmp_path / "bad", **few, **on(cluster, nodes=2), env=dying, workload=long)
+    assert crashed.value.reason is Reason.CRASH_UNDER_LOAD
