@@ -74,10 +74,11 @@ class Plan:
 
     def setup(self, folder: RunFolder) -> Setup:
         """What the arms of this plan share on this machine. Raises UsageError if it is for a cluster."""
-        if self.sweep.launcher == "ray":
+        if self.sweep.is_for_cluster:
+            name = self.sweep.launcher
             raise UsageError(
-                "launcher: ray is for `tuner sweep`; this command starts servers on its own machine: run it"
-                " on a node, with --set launcher=process --set ray=null"
+                f"launcher: {name} is for `tuner sweep`; this command starts servers on its own machine: run"
+                f" it on a node, with --set launcher=process --set {name}=null"
             )
         return Setup(
             sweep=self.sweep,

@@ -108,15 +108,15 @@ def lanes_of(
     plan: Plan, folder: RunFolder, blocks: list[Block], sharing: Sharing, observer: Observer, again: GoOn
 ) -> Iterator[Lanes]:
     """Where the Blocks of a plan are measured, while a run uses it. Raises UsageError."""
-    if plan.sweep.launcher != "ray":
+    if not plan.sweep.is_for_cluster:
         yield OneLane(blocks_here(plan.setup(folder), blocks, sharing, observer.arm, again=again))
         return
-    from sweeps.cluster.ray_lanes import ray_cluster
+    from sweeps.cluster.named import cluster_named
 
     def blocks_of(lane: Lane) -> BlockRunner:
         return Blocks(lane, folder, plan.sweep.patience, blocks, sharing, again=again)
 
-    with ray_cluster(plan, folder, observer) as cluster:
+    with cluster_named(plan.sweep.launcher)(plan, folder, observer) as cluster:
         lanes = ManyLanes(cluster, cluster.lanes, blocks_of, observer.note)
         try:
             yield lanes
