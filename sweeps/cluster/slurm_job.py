@@ -14,6 +14,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+import psutil
+
 from results.environment import Environment
 from results.errors import UsageError
 from sweeps.cluster.delivery import Delivery
@@ -33,6 +35,7 @@ class Seat:
     node: str
     gpus: tuple[str, ...]
     host: Environment | str
+    age_s: float  # of the job
 
 
 def serve(place: Path, lease: Path, lease_s: float) -> None:
@@ -45,7 +48,7 @@ def serve(place: Path, lease: Path, lease_s: float) -> None:
     node, gpus = seat_of(os.environ)
     worker = Worker(order, gpus)
     with suppress(FileNotFoundError):  # `place` is gone meanwhile
-        put(place / SEAT, Seat(node, gpus, worker.fingerprint()))
+        put(place / SEAT, Seat(node, gpus, worker.fingerprint(), age_s()))
         while is_there(place):
             asked = take(place / ASKED)
             if asked is None:
@@ -60,6 +63,11 @@ def found(worker: Worker, asked: Mapping[str, object]) -> Delivery | UsageError:
         return worker.measure(**asked)  # type: ignore[arg-type] # as SlurmLane.measure was called
     except UsageError as error:
         return error
+
+
+def age_s() -> float:
+    """Of this process."""
+    return time.time() - psutil.Process().create_time()
 
 
 def seat_of(environment: Mapping[str, str]) -> tuple[str, tuple[str, ...]]:

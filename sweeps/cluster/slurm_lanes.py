@@ -180,7 +180,7 @@ class SlurmLane:
         self.name, self._gpus = seat.node, seat.gpus
         self._jobs, self._job = jobs, job
         self._seat = jobs.board.comes(seat.node, seat.gpus, asdict(host))
-        self._ends_at = time.monotonic() + jobs.time_s - SPARE_S
+        self._ends_at = time.monotonic() + jobs.time_s - seat.age_s - SPARE_S
         self._longest_s = 0.0  # of the Blocks that it measured
         self._is_busy = self._is_closed = False
         self._why = ""  # it was lost
