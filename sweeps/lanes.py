@@ -61,8 +61,11 @@ class ManyLanes:
         count: int,
         blocks_of: Callable[[Lane], BlockRunner],
         note: Callable[[str], None],
+        go_on: Callable[[], bool] = lambda: True,
     ) -> None:
+        """A machine is waited for as long as `go_on` says so."""
         self._source, self._count, self._blocks_of, self._note = source, count, blocks_of, note
+        self._go_on = go_on
         self._idle: list[OpenLane] = []  # open, between two stages of a run
         self._open: set[OpenLane] = set()
 
@@ -90,7 +93,9 @@ class ManyLanes:
         try:
             while not stage.is_over:
                 lane = self._machine(stage)
-                if lane is not None and self._is_done(work, lane, stage):
+                if lane is None:
+                    return  # it is no longer wanted
+                if self._is_done(work, lane, stage):
                     self._idle.append(lane)
                     return  # there is nothing left for anybody
         finally:
@@ -109,7 +114,7 @@ class ManyLanes:
     def _machine(self, stage: "_Stage") -> OpenLane | None:
         with suppress(IndexError):
             return self._idle.pop()
-        lane = self._source.open(lambda: not stage.is_over)
+        lane = self._source.open(lambda: not stage.is_over and self._go_on())
         if lane is not None:
             self._open.add(lane)
         return lane

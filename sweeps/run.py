@@ -117,7 +117,7 @@ def lanes_of(
         return Blocks(lane, folder, plan.sweep.patience, blocks, sharing, again=again)
 
     with cluster_named(plan.sweep.launcher)(plan, folder, observer) as cluster:
-        lanes = ManyLanes(cluster, cluster.lanes, blocks_of, observer.note)
+        lanes = ManyLanes(cluster, cluster.lanes, blocks_of, observer.note, again)
         try:
             yield lanes
         finally:

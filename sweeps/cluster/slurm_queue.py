@@ -17,6 +17,7 @@ from sweeps.cluster.sections import Slurm
 ASK_S = 10.0  # between two questions to Slurm's controller, about all jobs at once
 WAITING = ("PENDING", "CONFIGURING")
 AT_WORK = ("RUNNING", "COMPLETING")  # the latter may just have left its last Block
+AFTERWARDS = ("srun: ", "slurmstepd: ")  # Slurm's own lines about a task that failed
 GONE = "GONE"  # Slurm knows nothing of the job any more
 
 
@@ -63,7 +64,8 @@ class Queue:
             try:
                 job = str(self._executor.submit(function, *args).job_id)
             except FailedJobError as error:
-                raise Refused(last_line(str(error)).removeprefix("sbatch: error: ")) from None
+                said = last_line(str(error)).removeprefix("sbatch: error: ")
+                raise Refused(said.removeprefix("Batch job submission failed: ")) from None
             self._states[job] = State("PENDING")
         return job
 
@@ -135,7 +137,9 @@ def parameters(section: Slurm, gpus: int, name: str) -> Mapping[str, Any]:
 
 
 def last_line(text: str) -> str:
-    return next((line.strip() for line in reversed(text.splitlines()) if line.strip()), "it does not say why")
+    """The last that a program said itself."""
+    lines = (line.strip() for line in reversed(text.splitlines()))
+    return next((line for line in lines if line and not line.startswith(AFTERWARDS)), "it does not say why")
 
 
 def _squeue(jobs: Sequence[str]) -> Mapping[str, State] | None:
