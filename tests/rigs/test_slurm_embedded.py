@@ -23,17 +23,21 @@ pytestmark = pytest.mark.rig
 ROOT = Path(__file__).parents[2]
 
 
-def guards() -> set[int]:
-    """Processes that hold a server each."""
-    found = psutil.process_iter(["pid", "cmdline"])
-    return {p.info["pid"] for p in found if str(GUARD) in (p.info["cmdline"] or ())}
+def guards(slurm_conf: str) -> list[psutil.Process]:
+    """Processes that hold a server each, in jobs of this Slurm."""
+    found = [p for p in psutil.process_iter(["cmdline"]) if str(GUARD) in (p.info["cmdline"] or ())]
+    return [p for p in found if p.is_running() and p.environ().get("SLURM_CONF") == slurm_conf]
+
+
+def busy(folder: RunFolder) -> int:
+    return sum(seat["block"] is not None for seat in folder.read_json(NODES_FILE).get("seats", ()))
 
 
 def test_a_cancelled_job_loses_no_trial_and_leaves_no_server(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     needed_slurm()
-    before, folder, recorder = guards(), RunFolder(tmp_path / "run"), Recorder()
+    folder, recorder = RunFolder(tmp_path / "run"), Recorder()
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
     monkeypatch.setattr(slurm_queue, "ASK_S", 0.5)
     content = {
@@ -52,17 +56,14 @@ def test_a_cancelled_job_loses_no_trial_and_leaves_no_server(
             monkeypatch.setenv(name, value)
 
         def cancel_when_busy() -> None:
-            wait_for(
-                lambda: any(s["block"] is not None for s in folder.read_json(NODES_FILE).get("seats", ()))
-            )
-            wait_for(lambda: guards() > before)
+            wait_for(lambda: busy(folder) == 2 and bool(guards(cluster["SLURM_CONF"])))
             subprocess.run(["scancel", "1"], check=True)
 
         cancelling = threading.Thread(target=cancel_when_busy)
         cancelling.start()
         run_sweep(planned, folder, recorder, recorder.stopped)
         cancelling.join()
-        wait_for(lambda: guards() <= before)
+        wait_for(lambda: not guards(cluster["SLURM_CONF"]))
     assert len(folder.trials()) == 3
     assert all(t.failure is None for t in folder.trials())
     assert {block.node for block in folder.blocks()} == {NODE}
