@@ -46,6 +46,9 @@ class Script:
     fault: Callable[[Point], Fault | None]
     class_of: Callable[[str], str]  # text of the last message -> workload class
     answer: Callable[[Point, str], str | None] = lambda point, prompt: None  # what it says; None = words
+    pinned: Callable[[tuple[int, ...]], float] = lambda cores: (
+        1.0
+    )  # what being pinned there does to the speed
 
 
 class FakeEndpoint:
@@ -56,6 +59,7 @@ class FakeEndpoint:
         self.log_path = launch.log_path
         self.script = script
         self._env = launch.env
+        self.cores = launch.cores
         self._ready_at = time.monotonic() + float(launch.env.get(START_S) or 0)
         self.point = Point(*json.loads(launch.argv[1]))
         self.fault = script.fault(self.point)
@@ -94,6 +98,9 @@ class FakeEndpoint:
 
     def ended_from_outside(self) -> str | None:
         return None
+
+    def part_ended(self) -> str:
+        return ""
 
     def die(self, exit_code: int, last_line: str) -> None:
         with self.log_path.open("a") as log:
@@ -172,7 +179,7 @@ class _Stream(BaseHTTPRequestHandler):
     def _stream(self, body: Mapping[str, Any], *, chat: bool) -> None:
         prompt = body["messages"][-1]["content"] if chat else body["prompt"]
         point, fault, script = self.endpoint.point, self.endpoint.fault, self.endpoint.script
-        tokens_per_s = script.speed(point, script.class_of(prompt))
+        tokens_per_s = script.speed(point, script.class_of(prompt)) * script.pinned(self.endpoint.cores)
         said = script.answer(point, prompt)
         pieces = [] if said is None else re.findall(r"\s*\S+", said)
         limit = int(body.get("max_tokens") or 32)

@@ -129,6 +129,11 @@ class GpuWindow:
         return [_shown(device) for device in self._devices]
 
 
+def shown_gpus() -> list[Shown]:
+    """The GPUs of this machine; [] without a driver."""
+    return [_shown(device) for device in driver().devices]
+
+
 def _shown(device: Device) -> Shown:
     processes = device.processes()
     pids = frozenset() if isinstance(processes, Refusal) else frozenset(processes)

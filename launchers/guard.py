@@ -1,7 +1,8 @@
 """Runs one server and ends it, with every process it started, when the tool goes away.
 
-Started by `launchers.process` as `python -S -E guard.py GRACE_S LOG ARGV...`; standard library only,
-so that it is up in milliseconds. Its stdin is the lifeline: the tool never writes to it, and when it
+Started by `launchers.process` as `python -S -E guard.py GRACE_S LOG CORES ARGV...`; standard library
+only, so that it is up in milliseconds. CORES (`0,1`; empty = all) are those that the server and all it
+starts may run on. Its stdin is the lifeline: the tool never writes to it, and when it
 closes (the tool left the context, or was killed) the server's processes get SIGTERM, then SIGKILL
 after GRACE_S seconds. Its stdout tells the tool, one line each: `started PID` or `failed WHY`, then
 `exited CODE` (negative = signal).
@@ -19,11 +20,13 @@ from pathlib import Path
 
 LIFELINE_FD = 0
 STATUS_FD = 1
-PR_SET_CHILD_SUBREAPER = 36
+PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
 
 
 def main() -> None:
-    grace_s, log_path, argv = float(sys.argv[1]), sys.argv[2], sys.argv[3:]
+    grace_s, log_path, cores, argv = float(sys.argv[1]), sys.argv[2], sys.argv[3], sys.argv[4:]
+    if cores:
+        os.sched_setaffinity(0, map(int, cores.split(",")))  # children inherit it
     adopt_orphans()
     wake_fd = wake_on_child_exit()
     server_pid = start(argv, log_path)
@@ -33,9 +36,19 @@ def main() -> None:
 
 
 def adopt_orphans() -> None:
-    """Make processes whose parent died our children, so that none escapes (Linux only)."""
+    """Make processes whose parent died our children, so that none escapes."""
+    control(PR_SET_CHILD_SUBREAPER, 1)
+
+
+def die_with_guard() -> None:
+    """Called in the server: it is killed with a guard that is killed, and so can end nothing any more."""
+    control(PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def control(option: int, value: int) -> None:
+    """Of Linux alone."""
     if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+        ctypes.CDLL(None).prctl(option, value, 0, 0, 0)
 
 
 def wake_on_child_exit() -> int:
@@ -56,7 +69,12 @@ def start(argv: list[str], log_path: str) -> int | None:
     try:
         with Path(log_path).open("wb") as log:
             server = subprocess.Popen(
-                argv, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
+                argv,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+                preexec_fn=die_with_guard,
             )
     except OSError as error:
         tell(f"failed {error.strerror}")

@@ -63,6 +63,9 @@ class ProcessEndpoint:
     def ended_from_outside(self) -> str | None:
         return None
 
+    def part_ended(self) -> str:
+        return ""
+
     def end(self) -> None:
         """Close the lifeline: the guard ends every process of the server, then itself."""
         assert self._guard.stdin is not None
@@ -105,7 +108,11 @@ def _is_readable(fd: int) -> bool:
 def _guard(launch: Launch) -> subprocess.Popen[bytes]:
     launch.log_path.parent.mkdir(parents=True, exist_ok=True)
     return subprocess.Popen(
-        [sys.executable, "-S", "-E", str(GUARD), str(GRACE_S), str(launch.log_path), *launch.argv],
+        [
+            *(sys.executable, "-S", "-E", str(GUARD), str(GRACE_S), str(launch.log_path)),
+            ",".join(map(str, launch.cores)),
+            *launch.argv,
+        ],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,

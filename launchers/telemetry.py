@@ -24,15 +24,23 @@ class HostWindow:
     """Watches the host from `__enter__` to `__exit__` with a thread that samples five times a second.
 
     `pids` names the server's processes (`Endpoint.pids`); with none, the server's share and with it
-    the foreign share are unknown. What the system does not tell (PSI, steal) is None.
+    the foreign share are unknown. `beside` names those of another server of this run that is measured at
+    the same time: they are neither the server's nor foreign. What the system does not tell (PSI, steal)
+    is None.
     """
 
-    def __init__(self, pids: Callable[[], Sequence[int]], period_s: float = PERIOD_S) -> None:
-        self._pids = pids
+    def __init__(
+        self,
+        pids: Callable[[], Sequence[int]],
+        period_s: float = PERIOD_S,
+        beside: Callable[[], Sequence[int]] = tuple,
+    ) -> None:
+        self._pids, self._beside = pids, beside
         self._period_s = period_s
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._watch, daemon=True)
         self._processes: dict[int, _ServerProcess] = {}
+        self._others: dict[int, _ServerProcess] = {}
         self._peak_bytes = 0
         self._pids_due_s = 0.0
         self._telemetry: Telemetry | None = None
@@ -68,18 +76,23 @@ class HostWindow:
             self._find_processes()
         memory = [process.sample() for process in self._processes.values()]
         self._peak_bytes = max(self._peak_bytes, sum(memory))
+        for process in self._others.values():
+            process.sample()
 
     def _find_processes(self) -> None:
-        for pid in self._pids():
-            if pid not in self._processes:
-                with suppress(psutil.Error):
-                    self._processes[pid] = _ServerProcess(pid)
+        for known, pids in ((self._processes, self._pids()), (self._others, self._beside())):
+            for pid in pids:
+                if pid not in known:
+                    with suppress(psutil.Error):
+                        known[pid] = _ServerProcess(pid)
 
     def _summary(self, end: "_Host") -> Telemetry:
         begin, wall_s = self._begin, end.at_s - self._begin.at_s
         client_s = end.client_s - begin.client_s
         server_s = sum(p.used_s for p in self._processes.values()) if self._processes else None
-        foreign_s = None if server_s is None else max(0.0, end.busy_s - begin.busy_s - client_s - server_s)
+        others_s = sum(p.used_s for p in self._others.values())
+        ours_s = client_s + others_s + (server_s or 0.0)
+        foreign_s = None if server_s is None else max(0.0, end.busy_s - begin.busy_s - ours_s)
         return Telemetry(
             wall_s=wall_s,
             server_cores=_rate(server_s, 0.0, wall_s),

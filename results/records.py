@@ -443,6 +443,7 @@ class ArmRun:
     image: str = ""  # digest of the container image it ran in; "" = a process of the machine
     scores: Mapping[str, Score] = field(default_factory=dict)  # by class/prompt; only those with a reference
     shape: DraftShape | None = None  # what it drafts at most; None = no drafts, or not known
+    on_set: int | None = None  # of the two sets of hardware of a duet, 0 or 1; None = there are none
 
     @property
     def stopped_early(self) -> bool:

@@ -85,7 +85,7 @@ class SearchBlocks:
         return self.compared()
 
     def _trials_per_launch(self) -> int:
-        if self._sweep.pairing == "together":
+        if self._sweep.pairing != "adjacent":
             return 1
         wanted = self._sweep.budget.baseline_every
         if wanted != "auto":

@@ -20,6 +20,7 @@ from launchers.engines import instrumented, launch_of, shown_command
 from launchers.engines.engine import Instrument, ReadBack, Recount, SlotDrafts
 from launchers.gpu import GpuWindow
 from launchers.gpu_choice import server_environment
+from launchers.hardware_sets import HardwareSet, on_hardware
 from launchers.launcher import Endpoint
 from launchers.port import free_port
 from launchers.telemetry import HostWindow
@@ -95,6 +96,8 @@ class Arm:
     failure: Failure | None = None
     stopped_at_ratio: float | None = None  # hopeless
     complete: bool = True
+    on_set: int | None = None  # of the two of a duet
+    beside: Callable[[], Sequence[int]] = tuple  # processes of the other server of a duet
 
     @property
     def is_over(self) -> bool:
@@ -136,6 +139,7 @@ class Arm:
             lossy=self.lossy,
             shape=self.shape,
             variables=self.variables,
+            on_set=self.on_set,
         )
 
     @contextmanager
@@ -193,20 +197,28 @@ class Arm:
 
 @contextmanager
 def up(
-    setup: Setup, point: Point, name: str, check: Sequence[Prompt] = (), instrument: Instrument | None = None
+    setup: Setup,
+    point: Point,
+    name: str,
+    check: Sequence[Prompt] = (),
+    instrument: Instrument | None = None,
+    hardware: HardwareSet | None = None,
 ) -> Iterator[Arm]:
     """An arm with its server up and warm; or one that has failed. The server ends with the context.
 
     The prompts to `check` are compared with the server's context first (UsageError). With an
-    `instrument` the server is one to be looked into, and never to be measured.
+    `instrument` the server is one to be looked into, and never to be measured. With `hardware` it gets
+    that and no more of this machine.
     """
     began = time.monotonic()
     sweep = setup.sweep
     arm = Arm(point, name, sweep.workload.max_tokens, setup.engine.counted_in_reply, sweep.goodput)
     arm.lossy, port = setup.engine.lossy(point, setup.served), free_port()
-    launch = launch_of(setup.engine, setup.served, point, port, setup.folder.logs / f"{name}.log")
+    log_path = setup.folder.logs / f"{name}.log"
+    launch = launch_of(setup.engine, setup.served, point, port, log_path, setup.group)
     launch = launch if instrument is None else instrumented(launch, instrument)
     arm.argv, arm.image = shown_command(launch, setup.places), setup.places(point.image).identity
+    launch = launch if hardware is None else on_hardware(launch, hardware)  # elsewhere it has other names
     with ExitStack() as server:
         with arm.failing():
             arm.variables = variables_of(launch.env, setup.nccl(point, launch.env))
@@ -251,7 +263,8 @@ def _load(setup: Setup, arm: Arm, endpoint: Endpoint, window: Window, gate: Gate
     jobs = [setup.job(p, p.max_tokens or workload.max_tokens) for p in window.prompts]
     before, generated = engine.counters(endpoint), engine.generated_tokens(endpoint)
     gpus = _gpus(setup, arm, endpoint, window.cell.label)
-    with HostWindow(endpoint.pids) as host, gpus, _admission(setup, endpoint, window.pace) as admission:
+    host = HostWindow(endpoint.pids, beside=arm.beside)
+    with host, gpus, _admission(setup, endpoint, window.pace) as admission:
         result = drive(
             setup.target(endpoint),
             jobs,
@@ -390,7 +403,9 @@ def _admission(setup: Setup, endpoint: Endpoint, pace: Pace) -> AdmissionWatch:
 def _raise_if_dead(setup: Setup, endpoint: Endpoint, result: LoadResult, gpus: GpuWindow) -> None:
     """A server that ended or fell silent under load is named by its own log, not by the client's errors."""
     failed = next((r.error for r in result.requests if r.error is not None), None)
-    if failed is not None and not result.stalled and _is_gone(setup, endpoint):
+    may_be_gone = failed is not None and not result.stalled
+    # A group may be silent, or not have noticed yet, while one of its ranks is gone.
+    if _is_gone(setup, endpoint) if may_be_gone else endpoint.exit_code() is not None:
         raise MeasurementInvalid(*_cause(setup, endpoint, ready=True))
     if result.stalled:
         silence = failed or "no token on any stream"
@@ -419,7 +434,11 @@ def _cause(setup: Setup, endpoint: Endpoint, *, ready: bool) -> tuple[Reason, st
         return (Reason.CRASH_UNDER_LOAD if ready else Reason.START_OOM), f"{told}: {last_line}"
     if told := endpoint.ended_from_outside():
         return (Reason.SERVER_DIED if ready else Reason.START_FAILED), told
-    return setup.engine.cause(log, exit_code, ready=ready)
+    reason, evidence = setup.engine.cause(log, exit_code, ready=ready)
+    if part := endpoint.part_ended():  # the server was there, and one process of it crashed
+        reason = Reason.CRASH_UNDER_LOAD if reason is Reason.SERVER_DIED else reason
+        return reason, f"{part}: {evidence}"
+    return reason, evidence
 
 
 def _log(endpoint: Endpoint) -> str:

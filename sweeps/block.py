@@ -1,10 +1,12 @@
-"""One Block on real servers: every arm once, in random order."""
+"""One Block on real servers: every arm once, in random order or two at once."""
 
 import random
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import replace
+from functools import partial
 
 from analysis.acceptance import SlotCounts
 from analysis.accuracy import scores
@@ -13,9 +15,13 @@ from analysis.goodput import GOODPUT
 from analysis.output import compare_outputs
 from analysis.parity import workload_warnings
 from launchers.engines.engine import SlotDrafts
+from launchers.hardware_sets import HardwareSet
 from results.reasons import Reason
 from results.records import ArmRun, Block, Failure, Phase, Point, Request
 from sweeps.arm import Arm, measure, up
+from sweeps.company import Company, at_once, keep_busy, share_clients
+from sweeps.duet import are_equal, earlier_ratios, is_check, ratio_of
+from sweeps.equal_sets import sets_of
 from sweeps.gate import Gate, PromptKey, seconds_per_token
 from sweeps.now import Now
 from sweeps.setup import Setup
@@ -42,6 +48,10 @@ class LocalLane:
         self._baseline_s: dict[PromptKey, float] = {}  # what the baseline needed per token, latest
         self._checked: set[tuple[Phase, str]] = set()  # with whose context the prompts were compared
         sweep = setup.sweep
+        is_duet = sweep.pairing == "duet"
+        self._sets = sets_of(sweep.duet, sweep.container) if is_duet else ()
+        self._set_ratios = earlier_ratios(setup.folder) if is_duet else []
+        self._duets = Counter(filter(None, map(_side_of, setup.folder.blocks()))) if is_duet else Counter()
         self._rules = Rules(
             min_window_s=sweep.patience.min_window_s,
             max_foreign_cores=sweep.patience.foreign_cores,
@@ -59,24 +69,30 @@ class LocalLane:
         chance = random.Random(f"{self._setup.sweep.seed}:{number}")
         order = [*points] if alone else [baseline, *points]
         chance.shuffle(order)
-        names = {point.key: f"block{number:04d}-{i}-{point.method}" for i, point in enumerate(order)}
+        checks = is_check(points, baseline)
+        kind = "sets" if checks else "block"
+        names = {point.key: f"{kind}{number:04d}-{i}-{point.method}" for i, point in enumerate(order)}
         self._now.block(number, phase, order)
         if self._setup.sweep.pairing == "together":
             arms = self._together(order, phase, baseline, names, chance)
+        elif self._sets and len(order) == 2 and (checks or are_equal(self._set_ratios, self._setup.sweep)):
+            arms = self._duet(self._seated(order, phase, baseline), phase, baseline, names)
         else:
             arms = self._adjacent(order, phase, baseline, names)
         for arm in arms:
             self._setup.folder.write_requests(arm.name, arm.requests)
             self._setup.folder.write_telemetry(arm.name, arm.gpu_samples)
-        return self._block(number, phase, baseline, started_at, arms)
+        block = self._block(number, phase, baseline, started_at, arms)
+        self._remember_sets(block, checks=checks)
+        return block
 
     def _adjacent(
         self, order: Sequence[Point], phase: Phase, baseline: Point, names: Mapping[str, str]
     ) -> list[Arm]:
-        """One server after the other."""
+        """One server after the other; with two sets of hardware, all on the first."""
         arms: list[Arm] = []
         for point in order:
-            with self._up(point, phase, names[point.key]) as arm:
+            with self._up(point, phase, names[point.key], 0 if self._sets else None) as arm:
                 arms.append(arm)
                 gate = self._gate(arm, phase, baseline)
                 for window in self._setup.windows[phase]:
@@ -110,12 +126,85 @@ class LocalLane:
                         return arms
         return arms
 
-    def _up(self, point: Point, phase: Phase, name: str) -> AbstractContextManager[Arm]:
+    def _duet(
+        self, order: Sequence[Point], phase: Phase, baseline: Point, names: Mapping[str, str]
+    ) -> list[Arm]:
+        """Both servers at once, the first on set 0: what disturbs the whole machine meets both alike.
+
+        Two arms, never more: a ratio of servers that ran at different times would have lost just that, and
+        a second candidate would need a launch of the Baseline of its own beside it. So a confirmation gives
+        a duet one finalist at a time (see sweeps.confirm).
+        """
+        cells = (window.cell for window in self._setup.windows[phase])
+        company = Company(lambda: self._now.measures(next(cells)))
+        for point in order:
+            self._observe(phase, point)
+            self._now.starts(point)
+        arms = at_once(
+            [
+                partial(self._in_company, point, phase, baseline, names[point.key], company, on)
+                for on, point in enumerate(order)
+            ]
+        )
+        share_clients(arms)
+        return arms
+
+    def _in_company(
+        self, point: Point, phase: Phase, baseline: Point, name: str, company: Company, on: int
+    ) -> Arm:
+        """One arm of a duet. Its end, whatever the cause, is the end of the other's next wait."""
+        try:
+            with self._launched(point, phase, name, on) as arm:
+                gate = self._gate(arm, phase, baseline)
+                for window in self._setup.windows[phase]:
+                    if arm.is_over or not company.meet(on, arm):
+                        arm.complete = arm.is_over
+                        break
+                    self._measure(arm, phase, baseline, window, gate)
+                    company.through(on)
+                    if not arm.is_over:
+                        keep_busy(self._setup_of(point), arm, window, partial(company.other_is_measured, on))
+        finally:
+            company.leave()
+        return arm
+
+    def _seated(self, order: Sequence[Point], phase: Phase, baseline: Point) -> list[Point]:
+        """Who runs on set 0 and on set 1.
+
+        Each candidate is on either set as often as on the other, at most one apart, so that a bias too small
+        to be seen cancels; the first time it is as the (random) order has it.
+        """
+        candidate = next(point for point in order if point != baseline)
+        first, second = (self._duets[phase, candidate.key, on] for on in (0, 1))
+        if first == second:
+            return [*order]
+        return [candidate, baseline] if first < second else [baseline, candidate]
+
+    def _remember_sets(self, block: Block, *, checks: bool) -> None:
+        """What a valid duet says of the sets, and who was where."""
+        side = _side_of(block)
+        if side is not None:
+            self._duets[side] += 1
+        ratio = ratio_of(block, self._setup.sweep) if checks else None
+        if ratio is not None:
+            self._set_ratios.append(ratio)
+
+    def _up(
+        self, point: Point, phase: Phase, name: str, on: int | None = None
+    ) -> AbstractContextManager[Arm]:
         self._observe(phase, point)
         self._now.starts(point)
+        return self._launched(point, phase, name, on)
+
+    @contextmanager
+    def _launched(self, point: Point, phase: Phase, name: str, on: int | None) -> Iterator[Arm]:
+        hardware: HardwareSet | None = None if on is None else self._sets[on]
         unchecked = self._server_kind(phase, point) not in self._checked
         prompts = [p for window in self._setup.windows[phase] for p in window.prompts]
-        return up(self._setup_of(point), point, name, prompts if unchecked else ())
+        checked = prompts if unchecked else ()
+        with up(self._setup_of(point), point, name, checked, hardware=hardware) as arm:
+            arm.on_set = on
+            yield arm
 
     def _server_kind(self, phase: Phase, point: Point) -> tuple[Phase, str]:
         return phase, point.key if point.key in self._setups else ""
@@ -125,7 +214,7 @@ class LocalLane:
 
     def _gate(self, arm: Arm, phase: Phase, baseline: Point) -> Gate | None:
         knows = self._setup.sweep.objective not in (ENERGY, GOODPUT)  # the gate knows speed alone
-        if phase is not Phase.SEARCH or arm.point == baseline or not knows:
+        if phase is not Phase.SEARCH or arm.point == baseline or arm.point.name or not knows:
             return None
         return Gate(self._baseline_s, self._setup.sweep.patience.hopeless_ratio)
 
@@ -203,6 +292,14 @@ class LocalLane:
         if all(run.point != compared_with for run in runs):  # measured alone, or ended early
             return lost or disturbance(runs[0], self._rules)
         return lost or judge(runs, requests, self._rules, compared_with)
+
+
+def _side_of(block: Block) -> tuple[Phase, str, int] | None:
+    """On which set the candidate of a valid duet was; None of any other Block."""
+    arms = block.candidates
+    if block.invalid is not None or len(block.arms) != 2 or len(arms) != 1 or arms[0].on_set is None:
+        return None
+    return block.phase, arms[0].point.key, arms[0].on_set
 
 
 def _is_settled(arms: Sequence[Arm], baseline: Point) -> bool:

@@ -7,13 +7,16 @@ from results.errors import UsageError
 from results.records import Phase
 from results.sharing import alone
 from results.store import RunFolder
-from sweeps.blocks import blocks_here
+from sweeps.block import LocalLane
+from sweeps.blocks import Blocks
 from sweeps.confirm import confirm, rules_of
+from sweeps.duet import with_sets_checked
 from sweeps.lanes import OneLane
 from sweeps.now import Stage, write_stage
 from sweeps.observer import Observer
+from sweeps.opened import opened
 from sweeps.outcome import SIDES_FILE
-from sweeps.run import Clock, end, opened
+from sweeps.run import Clock, end
 from sweeps.session import sessions_of, spent_s
 from sweeps.sides import Comparison
 
@@ -48,7 +51,9 @@ def _measure(
         return not stopped() and clock.may_confirm()
 
     sharing = alone(past)
-    run_block = blocks_here(setups[compared.a.point.key], past, sharing, observer.arm, setups, again=go_on)
+    here = LocalLane(setups[compared.a.point.key], observer.arm, setups)
+    lane = with_sets_checked(here, compared.sweep, folder, sharing, observer.note, go_on)
+    run_block = Blocks(lane, folder, compared.sweep.patience, past, sharing, again=go_on)
     looks = compared.sweep.confirm.looks
     total = looks[0] if compared.b is None else looks[-1]
     usable = sum(b.invalid is None for b in past)

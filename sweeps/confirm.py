@@ -1,8 +1,8 @@
 """Confirmation: finalists against the Baseline on held-out prompts, looked at only when planned."""
 
 import math
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from itertools import repeat
 from typing import NotRequired, TypedDict
 from uuid import uuid4
 
@@ -75,15 +75,17 @@ def confirm(
     news: Callable[[], Sequence[Block]] = tuple,
     go_on: Callable[[], bool] = lambda: True,
     on_block: Callable[[int, Sequence[Verdict]], None] = lambda _blocks, _verdicts: None,
+    one_at_a_time: bool = False,
 ) -> list[Verdict]:
     """Run Blocks of the Baseline and every finalist still open until each has a verdict.
 
     `past` are confirmation Blocks of an earlier start of the same run, `news` gives those that other
     drivers have added since it was last asked. `go_on` is asked before each Block; when it says no, what
     is known so far is the answer. Never more Blocks are in flight than the next planned look takes.
+    `one_at_a_time`: a Block has one finalist, each in turn, as a duet needs it.
     """
     usable = [b for b in past if b.invalid is None]
-    claims = (f"{CONFIRMATION}: {uuid4().hex}" for _ in repeat(None))
+    handed_out: Counter[str] = Counter()  # Blocks of one finalist that are not done, by its key
 
     def verdicts() -> list[Verdict]:
         return conclude(usable, finalists, **rules)
@@ -91,8 +93,19 @@ def confirm(
     def next_block() -> Task[Sequence[Point]] | None:
         usable.extend(b for b in news() if b.invalid is None)
         points = open_points(verdicts(), rules)
-        wanted = min((_blocks_to_next_look(usable, p, rules["looks"]) for p in points), default=0)
-        return Task(points, next(claims)) if tasks.in_flight < wanted else None
+        wanted = {p.key: _blocks_to_next_look(usable, p, rules["looks"]) for p in points}
+        if not one_at_a_time:
+            enough = tasks.in_flight >= min(wanted.values(), default=0)
+            return None if enough else Task(points, f"{CONFIRMATION}: {uuid4().hex}")
+        missing = {p.key: wanted[p.key] - in_flight(p) for p in points}
+        point = max(points, key=lambda p: missing[p.key], default=None)
+        if point is None or missing[point.key] <= 0:
+            return None
+        handed_out[point.key] += 1
+        return Task([point], f"{_claims_of(point)}{uuid4().hex}")
+
+    def in_flight(point: Point) -> int:
+        return handed_out[point.key] + sharing.held_by_others(_claims_of(point))
 
     tasks = Tasks(CONFIRMATION, next_block, sharing, go_on)
 
@@ -103,6 +116,7 @@ def confirm(
                     return
                 block = run_block(task.what, Phase.CONFIRM, baseline)
                 with sharing.exclusive():
+                    handed_out.subtract(p.key for p in task.what)
                     if block.invalid is None:
                         usable.append(block)
                     sharing.release(task.claim)
@@ -110,6 +124,11 @@ def confirm(
 
     lanes.each(work)
     return verdicts()
+
+
+def _claims_of(point: Point) -> str:
+    """What the claims of Blocks of one finalist begin with."""
+    return f"{CONFIRMATION}: {point.key} "
 
 
 def _blocks_to_next_look(blocks: Sequence[Block], point: Point, looks: Sequence[int]) -> int:

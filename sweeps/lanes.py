@@ -61,11 +61,11 @@ class ManyLanes:
         count: int,
         blocks_of: Callable[[Lane], BlockRunner],
         note: Callable[[str], None],
-        go_on: Callable[[], bool] = lambda: True,
+        go_on: Callable[[], bool],
     ) -> None:
-        """A machine is waited for as long as `go_on` says so."""
-        self._source, self._count, self._blocks_of, self._note = source, count, blocks_of, note
-        self._go_on = go_on
+        """`go_on` is asked while a machine is waited for."""
+        self._source, self._count, self._blocks_of = source, count, blocks_of
+        self._note, self._go_on = note, go_on
         self._idle: list[OpenLane] = []  # open, between two stages of a run
         self._open: set[OpenLane] = set()
 
@@ -91,11 +91,9 @@ class ManyLanes:
 
     def _lane(self, work: Work, stage: "_Stage") -> None:
         try:
-            while not stage.is_over:
+            while not stage.is_over and self._go_on():
                 lane = self._machine(stage)
-                if lane is None:
-                    return  # it is no longer wanted
-                if self._is_done(work, lane, stage):
+                if lane is not None and self._is_done(work, lane, stage):
                     self._idle.append(lane)
                     return  # there is nothing left for anybody
         finally:

@@ -81,7 +81,8 @@ def drive(
     seconds. What is in flight then is dropped and is not in the result. If no stream brings a token
     for `stall_timeout_s`, every open request is ended with an error and the load is over.
     """
-    _allow_open_files((pace.concurrency or len(jobs)) + _SPARE_FILES)
+    # Twice: in a duet another thread drives a load like this one.
+    _allow_open_files(2 * (pace.concurrency or len(jobs)) + _SPARE_FILES)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner, _quick_collections():
         return runner.run(_drive(target, jobs, pace, stall_timeout_s, deadline_s, on_request))
 

@@ -26,6 +26,7 @@ from results.records import Block, Phase, Point, Trial, Verdict, VerdictKind
 from results.secrets import HIDDEN
 from results.store import RunFolder
 from sweeps.confirm import confirmation, finalists_of, open_points, rules_of
+from sweeps.duet import biases
 from sweeps.export.server import recorded
 from sweeps.loads import found_loads
 from sweeps.session import ENDED_FILE, sessions_of
@@ -84,7 +85,7 @@ def read_run(folder: RunFolder) -> tuple[ReportInput, int]:
         banner="\n".join(filter(None, [RANDOM_TOKENS if sweep.workload.random_tokens else "", found.banner])),
         command=_command(found, sweep, blocks),
         sweep_yaml=sweep.to_yaml(),
-        notes=folder.read_json("notes.json").get("notes", []),
+        notes=[*folder.read_json("notes.json").get("notes", []), *biases(blocks, sweep)],
         highest_loads=found_loads(folder),
         finished=ended or (bool(verdicts) and not open_points(verdicts, rules_of(sweep))),
     )

@@ -20,7 +20,9 @@ from results.records import BASELINE, Phase
 from results.secrets import is_secret
 from results.store import RunFolder
 from sweeps import workload as prompts_of
+from sweeps.cluster.nodes import check_nodes, nodes_of
 from sweeps.container import Container
+from sweeps.equal_sets import sets_of
 from sweeps.limits import check_measurable, goodput_notes
 from sweeps.mistakes import nearest
 from sweeps.pace import Pace, parse_pace
@@ -153,12 +155,15 @@ def plan_of(
     """The Plan of a sweep on this engine, over what `space_of` gives. Raises UsageError."""
     paces = [_pace(at, spec) for at, spec in enumerate(sweep.load)]
     check_measurable(sweep)
+    if sweep.pairing == "duet" and not sweep.is_for_cluster:  # there each node has sets of its own
+        sets_of(sweep.duet, sweep.container)
     check_fixed(sweep.env, lambda: nccl_version(engine.torch_of(BASELINE)))
     refuse_secret_args([*sweep.args, *sweep.shared])
     served = engine.resolve(sweep.model, sweep.draft, sweep.args, sweep.env)
     if sweep.container is not None:
-        check_room(sweep.container, engine.ranks(BASELINE, served))
+        check_room(sweep.container, engine.ranks(BASELINE, served) // nodes_of(sweep))
     space = space_of(engine, served, sweep)
+    check_nodes(sweep, engine, served, space.points.values())
     _check_paces(sweep, paces)
     grids = _grids(sweep, paces)
     _check_references(sweep, grids)

@@ -18,6 +18,7 @@ from results.records import IMAGE, KnobValue, Weights
 from results.secrets import HIDDEN, is_secret, looks_secret
 from sweeps.cluster.sections import Ray, Slurm
 from sweeps.container import Container
+from sweeps.equal_sets import Duet
 from sweeps.mistakes import mistakes, nearest, shown
 from sweeps.strict_yaml import read_yaml
 from sweeps.values import (
@@ -263,10 +264,14 @@ class Sweep(Section):
     load: list[dict[str, KnobValue]] = Field(
         default=[{"closed": 1}], min_length=1, description="paces: closed: N, poisson: RATE, replay: FILE"
     )
-    pairing: Literal["adjacent", "together"] = Field(
+    pairing: Literal["adjacent", "together", "duet"] = Field(
         default="adjacent",
         description="adjacent: the servers of a Block run one after the other; together: all are up and take"
-        " turns, prompt by prompt, so that drift of the machine cancels (needs memory for all of them)",
+        " turns, prompt by prompt, so that drift of the machine cancels (needs memory for all of them); duet:"
+        " two at once, each on a set of GPUs of its own, if the baseline is equally fast on both",
+    )
+    duet: Duet | None = Field(
+        default=None, description="with pairing: duet; by default the two halves of the GPUs there are"
     )
     objective: Literal[
         "tokens_per_s", "goodput_per_s", "tokens_per_joule", "ttft_p50_s", "tpot_p50_s", "end_to_end_p50_s"
@@ -323,8 +328,20 @@ class Sweep(Section):
 
     @model_validator(mode="after")
     def _together_in_every_block(self) -> "Sweep":
-        if self.pairing == "together" and self.budget.baseline_every not in ("auto", 1):
-            raise ValueError("budget.baseline_every: with `pairing: together` the baseline is in every Block")
+        if self.pairing != "adjacent" and self.budget.baseline_every not in ("auto", 1):
+            raise ValueError(
+                f"budget.baseline_every: with `pairing: {self.pairing}` the baseline is in every Block"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _duet_with_its_pairing(self) -> "Sweep":
+        if self.duet is not None and self.pairing != "duet":
+            raise ValueError("duet: is for `pairing: duet`: add that, or remove the section")
+        if self.pairing == "duet" and self.launcher == "attach":
+            raise ValueError("pairing: duet starts the servers itself, which launcher: attach does not")
+        if self.duet is not None and self.duet.cores is not None and self.starts == "docker":
+            raise ValueError("duet.cores: containers have container.cpuset, which is one for both: name gpus")
         return self
 
     @model_validator(mode="after")

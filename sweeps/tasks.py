@@ -1,14 +1,19 @@
 """Work that several Lanes take from, each piece once; what a lost Lane had is handed out again."""
 
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
+from results.errors import MeasurementInvalid
+from results.reasons import Reason
 from results.sharing import Sharing
+from sweeps.blocks import LaneLost
 
 T = TypeVar("T")
+MOST_LOSSES = 3  # of machines with the same Task: beyond, it is the Task
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +40,7 @@ class Tasks(Generic[T]):
         """
         self._kind, self._ask, self._sharing, self._go_on = kind, ask, sharing, go_on
         self._lost: list[Task[T]] = []  # ours, and to be done again
+        self._losses: Counter[str] = Counter()  # by claim
         self._elsewhere: list[Task[T]] = []  # another driver has them, and may die
         self._in_flight = 0
         self._is_over = False
@@ -45,28 +51,30 @@ class Tasks(Generic[T]):
         return self._in_flight + self._sharing.held_by_others(self._kind)
 
     @contextmanager
-    def one(self) -> Iterator[Task[T] | None]:
+    def one(self, before_waiting: Callable[[], None] = lambda: None) -> Iterator[Task[T] | None]:
         """The next Task while somebody is at work on it; None when all is done.
 
-        An exception means that it is not done: another Lane gets it, unless it ends the whole run.
+        `before_waiting` is called when there is none now: whoever keeps something back that others wait
+        for records it then. What ends with LaneLost is handed out again, unless it does so every time
+        (MeasurementInvalid); any other error ends all.
         """
-        task = self._take()
+        task = self._take(before_waiting)
         if task is None:
             yield None
             return
         try:
             yield task
-        except BaseException:
-            self._put_back(task)
+        except LaneLost as lost:
+            self._hand_out_again(task, lost)
             raise
-        with self._sharing.exclusive():
-            self._in_flight -= 1
+        except BaseException:
+            self._is_over = True
+            raise
+        finally:
+            with self._sharing.exclusive():
+                self._in_flight -= 1
 
-    def end(self) -> None:
-        """Hand out nothing more."""
-        self._is_over = True
-
-    def _take(self) -> Task[T] | None:
+    def _take(self, before_waiting: Callable[[], None]) -> Task[T] | None:
         while not self._is_over and self._go_on():
             with self._sharing.exclusive():
                 task = self._lost.pop() if self._lost else self._unclaimed()
@@ -75,6 +83,7 @@ class Tasks(Generic[T]):
                     return task
                 if not self.in_flight:
                     return None
+            before_waiting()
             time.sleep(self._sharing.poll_s)
         return None
 
@@ -90,7 +99,14 @@ class Tasks(Generic[T]):
                 return task
         return None
 
-    def _put_back(self, task: Task[T]) -> None:
+    def _hand_out_again(self, task: Task[T], lost: LaneLost) -> None:
+        """Raises MeasurementInvalid for a Task that takes every machine with it."""
         with self._sharing.exclusive():
-            self._in_flight -= 1
+            self._losses[task.claim] += 1
             self._lost.append(task)
+        if self._losses[task.claim] >= MOST_LOSSES:
+            self._is_over = True
+            raise MeasurementInvalid(
+                Reason.CLUSTER_LOST,
+                f"{task.claim} was lost with {MOST_LOSSES} machines, one after the other, at last: {lost}",
+            ) from lost

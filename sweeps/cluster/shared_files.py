@@ -70,8 +70,8 @@ def beating(lease: Path, lease_s: float) -> Iterator[None]:
         lease.unlink(missing_ok=True)
 
 
-def wait_for_death(lease: Path, lease_s: float) -> None:
-    """Return when the other side has not been heard of for so long, by the clock of this machine alone."""
+def wait_for_death(lease: Path, lease_s: float, then: Callable[[], None]) -> None:
+    """Call `then` when the other side has not been heard of for so long, by this machine's clock alone."""
     seen, since = b"", time.monotonic()
     while time.monotonic() - since < lease_s:
         time.sleep(lease_s / BEATS)
@@ -79,6 +79,7 @@ def wait_for_death(lease: Path, lease_s: float) -> None:
             is_there(lease.parent)
             if (now := lease.read_bytes()) != seen:
                 seen, since = now, time.monotonic()
+    then()
 
 
 def end_on(*signals: signal.Signals, within_s: float) -> Callable[[], None]:

@@ -41,7 +41,7 @@ class Seat:
 def serve(place: Path, lease: Path, lease_s: float) -> None:
     """Measure until the folder `place` is gone, or nobody has renewed the lease for `lease_s`."""
     end = end_on(signal.SIGTERM, signal.SIGUSR2, within_s=END_WITHIN_S)  # the latter: time is nearly up
-    threading.Thread(target=lambda: (wait_for_death(lease, lease_s), end()), daemon=True).start()
+    threading.Thread(target=wait_for_death, args=(lease, lease_s, end), daemon=True).start()
     order: Order | None = take(place / ORDER)
     if order is None:
         return  # nobody waits for this job any more

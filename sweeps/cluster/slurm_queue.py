@@ -107,8 +107,8 @@ class Queue:
         if not alive:
             return
         told = _squeue(alive)
-        for job in alive if told is not None else ():
-            self._states[job] = told.get(job) or State(_sacct(job))
+        if told is not None:
+            self._states |= {job: told.get(job) or State(_sacct(job)) for job in alive}
 
 
 def parameters(section: Slurm, gpus: int, name: str) -> Mapping[str, Any]:

@@ -80,3 +80,21 @@ def test_a_system_without_pressure_or_steal(monkeypatch: pytest.MonkeyPatch, tmp
         pass
     seen = window.telemetry
     assert (seen.stolen_cores, seen.cpu_pressure, seen.memory_pressure) == (None, None, None)
+
+
+def test_a_server_that_is_measured_beside_is_neither_ours_nor_foreign() -> None:
+    beside = subprocess.Popen([sys.executable, "-S", "-c", SPIN])
+    idle = subprocess.Popen([sys.executable, "-S", "-c", "import time; time.sleep(600)"])
+    try:
+        before = spun(beside.pid)
+        alone = HostWindow(lambda: (idle.pid,))
+        company = HostWindow(lambda: (idle.pid,), beside=lambda: (beside.pid,))
+        with alone, company:
+            wait_for(lambda: spun(beside.pid) >= before + 0.5)
+        seen = [w.telemetry for w in (alone, company)]
+        foreign_s = [(t.foreign_cores or 0.0) * t.wall_s for t in seen]
+        assert foreign_s[0] - foreign_s[1] >= 0.3
+        assert all(t.server_cores is not None and t.server_cores * t.wall_s < 0.2 for t in seen)
+    finally:
+        beside.kill()
+        idle.kill()
