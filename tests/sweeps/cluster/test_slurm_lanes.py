@@ -183,11 +183,12 @@ def test_a_job_that_waits_says_why_and_is_not_left_waiting(tmp_path: Path) -> No
     class Stopping(Recorder):
         def note(self, text: str) -> None:
             super().note(text)
-            self._left = 0
+            if "queue" in text:
+                self._left = 0
 
     recorder, folder = Stopping(), RunFolder(tmp_path / "run")
     run_sweep(plan(**on(sbatch={"hold": True})), folder, recorder, recorder.stopped)
-    assert recorder.notes == ["jobs wait in the queue: JobHeldUser"]
+    assert recorder.notes[1:] == ["jobs wait in the queue: JobHeldUser"]
     assert len(folder.trials()) == 1
     assert not jobs()
 
