@@ -101,7 +101,7 @@ class DuetLane:
         self._lane, self._sweep, self._folder = lane, sweep, folder
         self._sharing, self._note, self._go_on = sharing, note, go_on
         # Of an earlier start; what a node of a cluster is given may be another part of it every time.
-        self._ratios = earlier_ratios(folder) if sweep.launcher != "ray" else []
+        self._ratios = earlier_ratios(folder) if not sweep.is_for_cluster else []
         self._is_over = False
 
     def measure(

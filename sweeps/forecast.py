@@ -15,6 +15,7 @@ from results.records import BASELINE, Phase, Point
 from sweeps.anchors import AUTO_TRIALS
 from sweeps.cluster.outlook import outlook
 from sweeps.cluster.ray_lanes import gpus_of
+from sweeps.cluster.slurm_lanes import gpus_of as gpus_of_job
 from sweeps.estimate import rounds, to_looks
 from sweeps.prepare import Plan
 from sweeps.space import baseline_space, iter_start_points
@@ -173,6 +174,8 @@ def gpus_taken(plan: Plan) -> int:
     """GPUs that a server of the plan takes: one a rank, or all that its environment leaves to it."""
     if plan.sweep.launcher == "ray":
         return gpus_of(plan)  # those of a node: this machine may have none
+    if plan.sweep.slurm is not None:
+        return gpus_of_job(plan.sweep.slurm, plan)
     shown = [Shown(device.index, device.uuid, device.name) for device in driver().devices]
     container = plan.sweep.container.gpu_ids if plan.sweep.container is not None else None
     visible = visible_gpus(shown, server_environment(plan.sweep.env), container).uuids

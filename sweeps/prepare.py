@@ -76,10 +76,11 @@ class Plan:
 
     def setup(self, folder: RunFolder) -> Setup:
         """What the arms of this plan share on this machine. Raises UsageError if it is for a cluster."""
-        if self.sweep.launcher == "ray":
+        if self.sweep.is_for_cluster:
+            name = self.sweep.launcher
             raise UsageError(
-                "launcher: ray is for `tuner sweep`; this command starts servers on its own machine: run it"
-                " on a node, with --set launcher=process --set ray=null"
+                f"launcher: {name} is for `tuner sweep`; this command starts servers on its own machine: run"
+                f" it on a node, with --set launcher=process --set {name}=null"
             )
         return Setup(
             sweep=self.sweep,
@@ -154,7 +155,7 @@ def plan_of(
     """The Plan of a sweep on this engine, over what `space_of` gives. Raises UsageError."""
     paces = [_pace(at, spec) for at, spec in enumerate(sweep.load)]
     check_measurable(sweep)
-    if sweep.pairing == "duet" and sweep.launcher != "ray":  # there each node has sets of its own
+    if sweep.pairing == "duet" and not sweep.is_for_cluster:  # there each node has sets of its own
         sets_of(sweep.duet, sweep.container)
     check_fixed(sweep.env, lambda: nccl_version(engine.torch_of(BASELINE)))
     refuse_secret_args([*sweep.args, *sweep.shared])

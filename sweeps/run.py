@@ -99,15 +99,15 @@ def lanes_of(
             checked[lane] = with_sets_checked(lane, plan.sweep, folder, sharing, observer.note, again)
         return Blocks(checked[lane], folder, plan.sweep.patience, blocks, sharing, again=again)
 
-    if plan.sweep.launcher != "ray":
+    if not plan.sweep.is_for_cluster:
         local = LocalLane(plan.setup(folder), observer.arm)
         yield OneLane(blocks_of(here(local) if folder.is_shared else local))
         return
-    from sweeps.cluster.ray_lanes import ray_cluster
+    from sweeps.cluster.named import cluster_named
 
-    with ray_cluster(plan, folder, observer) as cluster:
-        count = cluster.lanes
-        observer.note(f"{words.count(count, 'Block')} at once, at most, on the Ray cluster")
+    with cluster_named(plan.sweep.launcher)(plan, folder, observer) as cluster:
+        count, name = cluster.lanes, plan.sweep.launcher.capitalize()
+        observer.note(f"{words.count(count, 'Block')} at once, at most, on the {name} cluster")
         lanes = ManyLanes(cluster, count, blocks_of, observer.note, again)
         try:
             yield lanes

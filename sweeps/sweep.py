@@ -16,7 +16,7 @@ from analysis.limits import LIMITS, bytes_of
 from results.errors import UsageError
 from results.records import IMAGE, KnobValue, Weights
 from results.secrets import HIDDEN, is_secret, looks_secret
-from sweeps.cluster.sections import Ray
+from sweeps.cluster.sections import Ray, Slurm
 from sweeps.container import Container
 from sweeps.equal_sets import Duet
 from sweeps.mistakes import mistakes, nearest, shown
@@ -37,6 +37,9 @@ from sweeps.values import (
     Weight,
     Whole,
 )
+
+CLUSTERS = ("ray", "slurm")
+QUEUEING = ("account", "qos", "time", "servers", "folder")  # of Slurm's jobs, and not of what is measured
 
 
 class Range(Section):
@@ -218,12 +221,14 @@ class Sweep(Section):
         description="llamacpp: embedded (default), or the path of a llama-server; sglang, vllm: the Python"
         " that has it installed, e.g. ~/venvs/sglang/bin/python (default: python3)",
     )
-    launcher: Literal["process", "docker", "attach", "ray"] = Field(
+    launcher: Literal["process", "docker", "attach", "ray", "slurm"] = Field(
         default="process",
         description="process: of this machine; docker: in a container, see `container`; attach: somebody else"
-        " runs the server, at `url` (for `tuner compare` alone); ray: on the nodes of a cluster, see `ray`",
+        " runs the server, at `url` (for `tuner compare` alone); ray, slurm: on the nodes of a cluster,"
+        " see the section of that name",
     )
     ray: Ray | None = Field(default=None, description="with launcher: ray")
+    slurm: Slurm | None = Field(default=None, description="with launcher: slurm")
     container: Container | None = Field(default=None, description="with launcher: docker")
     url: str = Field(default="", description="attach: the server, http://HOST:PORT or https://HOST")
     api_key_env: str = Field(
@@ -354,14 +359,22 @@ class Sweep(Section):
 
     @model_validator(mode="before")
     @classmethod
-    def _ray_with_its_launcher(cls, content: object) -> object:
-        """The section has a default for all it holds, so that it may be left out."""
-        if isinstance(content, dict):
-            if content.get("launcher") == "ray":
-                return {**content, "ray": content.get("ray") or {}}
-            if content.get("ray") is not None:
-                raise ValueError("ray: is for `launcher: ray`: add that, or remove the section")
+    def _cluster_with_its_launcher(cls, content: object) -> object:
+        """The section of a cluster has a default for all it holds, so that it may be left out."""
+        if not isinstance(content, dict):
+            return content
+        launcher = content.get("launcher")
+        for name in CLUSTERS:
+            if launcher == name:
+                content = {**content, name: content.get(name) or {}}
+            elif content.get(name) is not None:
+                raise ValueError(f"{name}: is for `launcher: {name}`: add that, or remove the section")
         return content
+
+    @property
+    def is_for_cluster(self) -> bool:
+        """Whether servers start on other machines than this one."""
+        return self.launcher in CLUSTERS
 
     @property
     def starts(self) -> Literal["process", "docker", "attach"]:
@@ -369,6 +382,9 @@ class Sweep(Section):
         if self.launcher == "ray":
             assert self.ray is not None
             return self.ray.launcher
+        if self.launcher == "slurm":
+            assert self.slurm is not None
+            return self.slurm.launcher
         return self.launcher
 
     @model_validator(mode="after")
@@ -381,11 +397,14 @@ class Sweep(Section):
     def identity(self) -> str:
         """Hash of what decides a measurement: a run folder belongs to one identity.
 
-        Name, budget and patience are left out, so that a finished sweep can be given more time.
+        Name, budget and patience are left out, so that a finished sweep can be given more time, and how
+        jobs wait their turn.
         """
         deciding = self.public()
         for name in ("name", "budget", "patience"):
             del deciding[name]
+        if deciding["slurm"] is not None:
+            deciding["slurm"] = {k: v for k, v in deciding["slurm"].items() if k not in QUEUEING}
         return hashlib.sha256(json.dumps(deciding, sort_keys=True).encode()).hexdigest()[:16]
 
     def to_yaml(self) -> str:

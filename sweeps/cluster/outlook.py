@@ -8,6 +8,8 @@ from analysis import words
 from results.errors import UsageError
 from results.store import RunFolder
 from sweeps.cluster.ray_lanes import gpus_of, needs_of, ray_cluster
+from sweeps.cluster.sections import Slurm
+from sweeps.cluster.slurm_lanes import gpus_of as gpus_of_job
 from sweeps.prepare import Plan
 from sweeps.progress import PlainProgress
 
@@ -22,6 +24,8 @@ class Outlook:
 
 def outlook(plan: Plan) -> Outlook | None:
     """What one server takes, and how many fit while nobody else is there; None without a cluster."""
+    if plan.sweep.slurm is not None:
+        return outlook_of_jobs(plan.sweep.slurm, plan)
     section = plan.sweep.ray
     if plan.sweep.launcher != "ray" or section is None:
         return None
@@ -36,6 +40,13 @@ def outlook(plan: Plan) -> Outlook | None:
     if section.servers is not None:
         return Outlook(lanes, f"{said} {words.count(lanes, 'Block')} at once, as ray.servers asks.")
     return Outlook(lanes, f"{said} {lanes} fit into the cluster: {words.count(lanes, 'Block')} at once.")
+
+
+def outlook_of_jobs(section: Slurm, plan: Plan) -> Outlook:
+    """Slurm is not asked: what it starts at once depends on everybody else."""
+    takes = section.gres or words.count(gpus_of_job(section, plan), "GPU")
+    said = f"One job takes {takes} of a node for {section.time} minutes at most."
+    return Outlook(section.servers, f"{said} {words.count(section.servers, 'Block')} at once, at most.")
 
 
 def _lanes(plan: Plan) -> int:

@@ -1,10 +1,21 @@
 """The sections of a sweep file that say where in a cluster its servers run."""
 
+from pathlib import Path
 from typing import Literal
 
-from pydantic import Field
+from pydantic import Field, field_validator, model_validator
 
+from results.records import KnobValue
 from sweeps.values import Count, CountOrNone, Name, Number, Section
+
+# Options of sbatch that a job of tuner hangs on, and what to write instead where there is something.
+OWN_OPTIONS = {
+    **dict.fromkeys(("array", "error", "job-name", "nodes", "ntasks", "ntasks-per-node", "open-mode"), ""),
+    **dict.fromkeys(("output", "requeue", "signal"), ""),
+    **{name: name for name in ("partition", "account", "qos", "constraint", "gres", "mem", "time")},
+    "cpus-per-task": "cpus",
+    "gpus-per-node": "gpus",
+}
 
 
 class Ray(Section):
@@ -37,3 +48,49 @@ class Ray(Section):
     servers: Count | None = Field(
         default=None, description="Blocks at once, at most; by default as many as the cluster holds"
     )
+
+
+class Slurm(Section):
+    """With `launcher: slurm`: the jobs that Blocks are measured in, each on one node."""
+
+    launcher: Literal["process", "docker"] = Field(
+        default="process", description="how a job starts a server; docker: see `container`"
+    )
+    partition: str | None = Field(default=None, description="partition; Slurm's default otherwise")
+    account: str | None = Field(default=None, description="account that is charged")
+    qos: str | None = Field(default=None, description="quality of service")
+    constraint: str | None = Field(default=None, description="features that a node must have, e.g. h200")
+    gpus: CountOrNone | None = Field(
+        default=None,
+        description="GPUs of a job; by default one for each rank of an engine that computes on GPUs, else 0",
+    )
+    gres: str | None = Field(default=None, description="in place of `gpus`, e.g. gpu:h200:2")
+    cpus: Count | None = Field(default=None, description="CPUs of a job; Slurm's default otherwise")
+    mem: str | None = Field(default=None, description="memory of a job, e.g. 64G; Slurm's default otherwise")
+    time: Count = Field(
+        default=240, description="minutes after which a job ends; it measures many Blocks until then"
+    )
+    sbatch: dict[str, KnobValue] = Field(
+        default={}, description="further options of sbatch by their long names, e.g. exclusive: true"
+    )
+    servers: Count = Field(default=4, description="jobs at once, at most: so many Blocks at once")
+    folder: Path | None = Field(
+        default=None,
+        description="folder that the nodes see by the same path, for the files of jobs; by default in the run"
+        " folder",
+    )
+
+    @field_validator("sbatch")
+    @classmethod
+    def _long_names(cls, options: dict[str, KnobValue]) -> dict[str, KnobValue]:
+        named = {name.lstrip("-").replace("_", "-"): value for name, value in options.items()}
+        for name in named.keys() & OWN_OPTIONS.keys():
+            own = OWN_OPTIONS[name]
+            raise ValueError(f"{name}: write slurm.{own}" if own else f"{name} is set by tuner: remove it")
+        return named
+
+    @model_validator(mode="after")
+    def _gpus_once(self) -> "Slurm":
+        if self.gres is not None and self.gpus is not None:
+            raise ValueError("gpus and gres are both given: keep one")
+        return self
