@@ -61,7 +61,7 @@ def claim(folder: RunFolder, claimant: Claimant, *, together: bool = False) -> N
     has_claimed = bool(known) and bool(folder.living() - {folder.driver})  # another driver, at work now
     if has_claimed or folder.blocks() or any(t.point != BASELINE for t in folder.trials()):
         earlier = own_sweep(folder)
-        changed = differences(_on_this_machine(known, environment, together=together), environment)
+        changed = differences(_before(known, environment, claimant.sweep, together=together), environment)
         if earlier.identity() != claimant.sweep.identity():
             changed = ["the sweep file (only name, budget and patience may)"]
         if changed:
@@ -81,6 +81,15 @@ def claim(folder: RunFolder, claimant: Claimant, *, together: bool = False) -> N
 def _with_host(known: Mapping[str, Any], now: Mapping[str, Any]) -> Mapping[str, object]:
     """What drivers of several machines share, and each of these machines by the hash of its name."""
     return {**now, **known, "hosts": {**known.get("hosts", {}), now["host"]["host"]: now["host"]}}
+
+
+def _before(
+    known: Mapping[str, Any], now: Mapping[str, Any], sweep: Sweep, *, together: bool
+) -> Mapping[str, Any]:
+    """What an earlier start saw that must be the same now."""
+    if known and sweep.is_for_cluster:  # its nodes tell of themselves, and its driver may be any machine
+        return {**known, "host": {"engine": known["host"]["engine"]}}
+    return _on_this_machine(known, now, together=together)
 
 
 def _on_this_machine(
