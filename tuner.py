@@ -69,15 +69,24 @@ def _reads(
     return read
 
 
+def _folder(text: str) -> Path:
+    """A folder of this machine: what is captured there is far too large to be sent elsewhere."""
+    from results.open_run import is_url
+
+    if is_url(text):
+        raise typer.BadParameter(f"expected a folder of this machine, not {text.partition(':')[0]}://...")
+    return Path(text)
+
+
 SweepFile = Annotated[Path, typer.Argument(help="The sweep file; `tuner init` writes one.")]
 Overrides = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="KEY=VALUE", help="Override a key, e.g. budget.trials=20."),
 ]
-RunArgument = Annotated[Path, typer.Argument(metavar="RUN", help="A run folder, e.g. runs/first.")]
-RunOrSweep = Annotated[Path, typer.Argument(metavar="RUN|SWEEP", help="A run folder, or its sweep file.")]
+RunArgument = Annotated[str, typer.Argument(metavar="RUN", help="A run folder, e.g. runs/first; or a URL.")]
+RunOrSweep = Annotated[str, typer.Argument(metavar="RUN|SWEEP", help="A run, or its sweep file.")]
 ItsRunFolder = Annotated[
-    Path | None, typer.Option("--run", help="With a sweep file: the run folder; default runs/NAME.")
+    str | None, typer.Option("--run", metavar="RUN", help="With a sweep file: its run; default runs/NAME.")
 ]
 
 
@@ -157,7 +166,14 @@ def schema() -> None:
 def sweep(
     file: SweepFile,
     overrides: Overrides = None,
-    run: Annotated[Path | None, typer.Option(help="Run folder; default runs/NAME.")] = None,
+    run: Annotated[
+        str | None,
+        typer.Option(
+            metavar="RUN",
+            help="Run folder, default runs/NAME; or a URL: postgresql://HOST/DATABASE?run=NAME,"
+            " s3://BUCKET/NAME ...",
+        ),
+    ] = None,
     hours: Annotated[
         float | None,
         typer.Option(
@@ -178,13 +194,12 @@ def sweep(
     The same command goes on with an interrupted run. Ctrl-C once ends after the Block in flight,
     twice ends now; nothing recorded is lost.
     """
-    from results.store import RunFolder
     from sweeps.prepare import prepare
     from sweeps.sweep import load_sweep
 
     limit = [f"budget.hours={hours}"] if hours is not None else []
     plan = prepare(load_sweep(file, [*(overrides or ()), *limit]), planning=dry_run, told=_tell)
-    folder = RunFolder(run or Path("runs") / plan.sweep.name)
+    folder = _run_to_drive(run, Path("runs") / plan.sweep.name)
     afterwards = _profiling(plan, folder) if profile else None
     if dry_run:
         _print(*_dry_run_lines(plan))
@@ -220,7 +235,9 @@ def compare(
     like: Annotated[
         Path | None, typer.Option(help="Sweep file that gives the workload, where A and B are URLs.")
     ] = None,
-    run: Annotated[Path | None, typer.Option(help="Run folder; default runs/compare-A-B.")] = None,
+    run: Annotated[
+        str | None, typer.Option(metavar="RUN", help="Run folder or URL; default runs/compare-A-B.")
+    ] = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Show what would be done, start nothing.")
     ] = False,
@@ -230,11 +247,10 @@ def compare(
     Either may be the URL of a server that somebody else runs: it is measured, never started or ended.
     With A alone there are figures and no verdict. The same command goes on with an interrupted run.
     """
-    from results.store import RunFolder
     from sweeps.sides import comparison
 
     compared = comparison(sides, overrides or (), like, planning=dry_run, told=_tell)
-    folder = RunFolder(run or Path("runs") / compared.name)
+    folder = _run_to_drive(run, Path("runs") / compared.name)
     if dry_run:
         _print(*_dry_comparison_lines(compared))
         return
@@ -289,20 +305,37 @@ def capacity(
     raise typer.Exit(INTERRUPTED if stopped() else 0)
 
 
-def _run_or_sweep(what: Path, overrides: list[str] | None, run: Path | None) -> "tuple[Plan, RunFolder]":
-    """The plan of a run folder, or of a sweep file with its run folder."""
-    from results.store import RunFolder
+def _run_or_sweep(what: str, overrides: list[str] | None, run: str | None) -> "tuple[Plan, RunFolder]":
+    """The plan of a run, or of a sweep file with its run."""
+    from results.open_run import is_url, known_run
     from sweeps.outcome import sweep_of_run
     from sweeps.prepare import prepare
     from sweeps.sweep import load_sweep
     from sweeps.which_run import check_run
 
-    check_run(what, or_sweep=True)
-    if what.is_dir() and (overrides or run is not None):
-        raise UsageError(f"--set and --run go with a sweep file, and {what} is a run folder")
-    sweep = sweep_of_run(RunFolder(what)) if what.is_dir() else load_sweep(what, overrides or ())
-    plan = prepare(sweep, told=_tell)
-    return plan, RunFolder(what if what.is_dir() else run or Path("runs") / plan.sweep.name)
+    if not is_url(what):
+        check_run(Path(what), or_sweep=True)
+        if not Path(what).is_dir():
+            plan = prepare(load_sweep(Path(what), overrides or ()), told=_tell)
+            return plan, _run_to_drive(run, Path("runs") / plan.sweep.name)
+    folder = known_run(what)
+    if overrides or run is not None:
+        raise UsageError(f"--set and --run go with a sweep file, and {folder.shown} is a run folder")
+    return prepare(sweep_of_run(folder), told=_tell), folder
+
+
+def _run_to_drive(run: str | None, default: Path) -> "RunFolder":
+    """The run that `--run` names; in a database it is called as the default would be."""
+    from results.open_run import open_run
+
+    return open_run(run or str(default), default.name)
+
+
+def _known(run: str) -> "RunFolder":
+    """A run to read."""
+    from results.open_run import known_run
+
+    return known_run(run)
 
 
 @app.command()
@@ -384,7 +417,13 @@ def doctor(
         typer.Option(help="... and the speculative method; default EAGLE-3, of llama.cpp none."),
     ] = None,
     run: Annotated[
-        Path | None, typer.Option("--run", help="Where to keep what is captured; default runs/doctor-NAME.")
+        Path | None,
+        typer.Option(
+            "--run",
+            help="Folder to keep what is captured in; default runs/doctor-NAME.",
+            parser=_folder,
+            metavar="FOLDER",
+        ),
     ] = None,
     verify_fix: Annotated[
         bool,
@@ -458,8 +497,8 @@ def _draw(folder: "RunFolder", report: "ReportInput", *, err: bool = False) -> N
 @app.command()
 def report(
     runs: Annotated[
-        list[Path] | None,
-        typer.Argument(metavar="RUN [OTHER]", help="A run folder; or two, to set side by side."),
+        list[str] | None,
+        typer.Argument(metavar="RUN [OTHER]", help="A run; or two, to set side by side."),
     ] = None,
     history: Annotated[
         str | None,
@@ -503,19 +542,20 @@ def report(
         _open(target)
 
 
-def _forms(runs: Sequence[Path]) -> tuple[dict[str, Callable[[], str]], Path]:
+def _forms(runs: Sequence[str]) -> tuple[dict[str, Callable[[], str]], Path]:
     """What can be made of these runs, and where the page of it belongs."""
     from analysis import report as reports
     from analysis import two_runs_page
     from analysis.two_runs import TwoRuns
 
-    content = [_read(run) for run in runs]
+    folders = [_known(run) for run in runs]
+    content = [_read(folder) for folder in folders]
     if len(content) == 1:
         made = {"html": reports.html, "md": reports.markdown, "csv": reports.csv, "json": reports.as_json}
-        return {name: partial(make, content[0]) for name, make in made.items()}, runs[0] / "report.html"
+        return {name: partial(make, content[0]) for name, make in made.items()}, folders[0].report_file
     two = TwoRuns(*content)
     both = {"html": two_runs_page.html, "md": two_runs_page.markdown, "json": two_runs_page.as_json}
-    page = runs[1] / f"beside-{runs[0].resolve().name}.html"
+    page = folders[1].path / f"beside-{folders[0].path.resolve().name}.html"
     return {name: partial(draw, two) for name, draw in both.items()}, page
 
 
@@ -535,13 +575,11 @@ def _trend_forms(where: str, pinned: Path | None) -> tuple[dict[str, Callable[[]
     return {form: partial(make, shown) for form, make in made.items()}, Path("trend.html")
 
 
-def _read(run: Path) -> "ReportInput":
+def _read(folder: "RunFolder") -> "ReportInput":
     """A run with what a page shows of its raw records."""
-    from results.store import RunFolder
     from sweeps.evidence import with_evidence
     from sweeps.outcome import read_run
 
-    folder = RunFolder(run)
     content, _ = read_run(folder)
     return with_evidence(folder, content)
 
@@ -590,11 +628,10 @@ def export(
     ] = None,
 ) -> None:
     """Print what a run found, ready to deploy: the winner, or the baseline if nothing beats it."""
-    from results.store import RunFolder
     from sweeps.export.export import export as exported
 
     file = None if output == Path("-") else output
-    found = exported(RunFolder(run), form, point=point, trial=trial, host=host, port=port, file=file)
+    found = exported(_known(run), form, point=point, trial=trial, host=host, port=port, file=file)
     if file is None:
         typer.echo(found.text, nl=False)
     else:
@@ -635,13 +672,13 @@ def pin(
     force: Annotated[bool, typer.Option("--force", help="Overwrite an existing file.")] = False,
 ) -> None:
     """Pin the winner of a run beside its baseline, for `tuner check` to measure every night."""
-    from results.store import RunFolder
     from sweeps.nightly.pin import pin_of, pin_text
 
     if output.exists() and not force:
         raise UsageError(f"{output} exists: choose another name with -o, or --force to overwrite it")
-    pinned = pin_of(RunFolder(run), point, blocks)
-    _write(output, pin_text(pinned, str(run)))
+    folder = _known(run)
+    pinned = pin_of(folder, point, blocks)
+    _write(output, pin_text(pinned, folder.shown))
     _say(f"Commit it. Tonight: tuner check {output} --history history")
 
 
@@ -660,7 +697,8 @@ def check(
         str, typer.Option(help="Name of this machine in the history; default a hash of its host name.")
     ] = "",
     run: Annotated[
-        Path | None, typer.Option(help="Run folder of this night; default runs/nightly/NAME-TIME.")
+        str | None,
+        typer.Option(metavar="RUN", help="Run folder or URL of this night; default runs/nightly/NAME-TIME."),
     ] = None,
     junit: Annotated[Path | None, typer.Option(metavar="FILE", help="Write JUnit XML.")] = None,
     summary: Annotated[
@@ -738,7 +776,7 @@ def _check_night(
     pinned: Path,
     history: str,
     machine: str,
-    run: Path | None,
+    run: str | None,
     junit: Path | None,
     summary: Path | None,
     *,
@@ -747,12 +785,12 @@ def _check_night(
 ) -> None:
     """One night: measured, recorded, shown."""
     from results.nights import NightKind
-    from results.store import RunFolder
     from sweeps.nightly.check import EXIT_CODES, gate_of, run_night
     from sweeps.outcome import read_run
 
     gate = gate_of(pinned, history, machine, NightKind.AA if aa else NightKind.CHECK)
-    folder = RunFolder(run or Path("runs") / "nightly" / time.strftime(f"{gate.pin.name}-%Y%m%dT%H%M%S"))
+    named = time.strftime(f"{gate.pin.name}-%Y%m%dT%H%M%S")
+    folder = _run_to_drive(run, Path("runs") / "nightly" / named)
     with _stop_on_signal() as stopped, _progress(folder) as observer:
         judged = run_night(gate, folder, observer, stopped)
     _show_night(judged, pinned, as_json=as_json, junit=junit, summary=summary)
@@ -793,7 +831,7 @@ def _check_versions(
     image: str | None,
     versions: str | None,
     key: str,
-    run: Path | None,
+    run: str | None,
     as_json: bool,
 ) -> int:
     """What is pinned on other versions, at once; the exit code."""
@@ -807,18 +845,17 @@ def _check_versions(
 
 
 def _check_candidate(
-    pinned: "Pin", changes: Sequence[str], image: str | None, run: Path | None, *, as_json: bool
+    pinned: "Pin", changes: Sequence[str], image: str | None, run: str | None, *, as_json: bool
 ) -> int:
     """Two versions in the same Blocks; the exit code says what became of the new one."""
     from analysis.nightly.contrast_table import contrast_table
-    from results.store import RunFolder
     from sweeps.forecast import comparison_time
     from sweeps.nightly.candidate import EXIT_CODES, candidate, run_candidate
     from sweeps.nightly.version import image_change
 
     named = [image_change(pinned, image)] if image else []
     asked = candidate(pinned, [*named, *changes], _tell)
-    folder = RunFolder(run or Path("runs") / asked.name)
+    folder = _run_to_drive(run, Path("runs") / asked.name)
     if not folder.blocks():
         _tell(comparison_time([asked.old.plan] * 2 + [asked.new.plan] * 2))
     with _stop_on_signal() as stopped, _progress(folder) as observer:
@@ -827,16 +864,15 @@ def _check_candidate(
     return INTERRUPTED if stopped() else EXIT_CODES[judged.state]
 
 
-def _check_bisect(pinned: "Pin", versions: str, key: str, run: Path | None, *, as_json: bool) -> int:
+def _check_bisect(pinned: "Pin", versions: str, key: str, run: str | None, *, as_json: bool) -> int:
     """The first bad version of a list; 3 if there is one."""
     from analysis.nightly.bisection_words import versions_table
-    from results.store import RunFolder
     from sweeps.nightly.bisect import bisection, listed, run_bisection
     from sweeps.nightly.candidate import EXIT_CODES
     from sweeps.outcome import CHECK_FILE
 
     asked = bisection(pinned, listed(versions), key, _tell)
-    folder = RunFolder(run or Path("runs") / asked.name)
+    folder = _run_to_drive(run, Path("runs") / asked.name)
     with _stop_on_signal() as stopped, _progress(folder) as observer:
         found = run_bisection(asked, folder, observer, stopped, _tell)
     told = folder.read_json(CHECK_FILE)["sentence"]
@@ -856,7 +892,7 @@ def _show_check(
     _print(text(sentence, "bold"), *section(table.title, plain(table)))
     for note in notes:
         _say(f"Note: {note}")
-    _say(f"Records: {folder.path}")
+    _say(f"Records: {folder.shown}")
 
 
 def _say_if(line: str) -> None:
@@ -873,11 +909,10 @@ def status(
 
     Its state, what it measures now, the best so far, what failed, and what is left in time and GPU hours.
     """
-    from results.store import RunFolder
     from sweeps.status import status_of
     from sweeps.status_text import status_json, status_lines
 
-    found = status_of(RunFolder(run))
+    found = status_of(_known(run))
     if as_json:
         typer.echo(status_json(found))
     else:
@@ -886,7 +921,9 @@ def status(
 
 @app.command("list")
 def list_runs(
-    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="A folder of runs.")] = Path("runs"),
+    folder: Annotated[
+        str, typer.Argument(metavar="FOLDER|URL", help="A folder of runs, or where others are kept.")
+    ] = "runs",
     as_json: Annotated[bool, typer.Option("--json", help="For other programs.")] = False,
 ) -> None:
     """List the runs of a folder, newest first, with what came of them."""
@@ -905,9 +942,9 @@ def list_runs(
 
 @app.command()
 def reap(
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="A run folder, or a folder of runs.")] = Path(
-        "runs"
-    ),
+    run: Annotated[
+        str, typer.Argument(metavar="RUN", help="A run folder, a folder of runs, or the URL of a run.")
+    ] = "runs",
     end: Annotated[bool, typer.Option("--end", help="End them; without it they are only listed.")] = False,
 ) -> None:
     """List servers that a dead run left behind, and end them with --end.
@@ -915,11 +952,9 @@ def reap(
     They are known by the process identity that the run recorded, never by name.
     """
     from launchers.leftovers import reap as reap_run
+    from results.open_run import is_url, mirrors
 
-    if not run.is_dir():
-        raise UsageError(f"{run} is no folder: name a run folder, or a folder of runs")
-    files = [*run.glob("sweep.yaml"), *run.glob("*/sweep.yaml"), *run.glob("*/servers.jsonl")]
-    folders = sorted({run, *(file.parent for file in files)})
+    folders = mirrors(run) if is_url(run) else _run_folders(Path(run))
     found = [(folder, leftover) for folder in folders for leftover in reap_run(folder, end=end)]
     for folder, leftover in found:
         began = time.strftime("%Y-%m-%d %H:%M", time.localtime(leftover.since_at))
@@ -929,6 +964,14 @@ def reap(
         _say(f"No server was left behind by a run in {run}.")
     elif not end:
         _say("End them with --end.")
+
+
+def _run_folders(path: Path) -> list[Path]:
+    """A run folder, or those in a folder of runs."""
+    if not path.is_dir():
+        raise UsageError(f"{path} is no folder: name a run folder, or a folder of runs")
+    files = [*path.glob("sweep.yaml"), *path.glob("*/sweep.yaml"), *path.glob("*/servers.jsonl")]
+    return sorted({path, *(file.parent for file in files)})
 
 
 def _dry_run_lines(plan: "Plan") -> "Iterator[RenderableType]":

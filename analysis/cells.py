@@ -21,9 +21,9 @@ def cells(report: ReportInput) -> Table:
     rows = [_row(cell, theirs, ours) for cell in dict.fromkeys(m.cell for m in ours)]
     note = (
         f"{name}: {point.label}. Medians over Blocks of tokens/s; the ratio is of these medians, while every "
-        "speed-up above is paired within Blocks."
+        f"speed-up above is paired within Blocks. {findings.place_note(point, report.blocks)}"
     )
-    return Table("cells", title, columns, tuple(rows), frozenset(columns[1:]), note)
+    return Table("cells", title, columns, tuple(rows), frozenset(columns[1:]), note.strip())
 
 
 def _row(cell: Cell, theirs: Sequence[Measurement], ours: Sequence[Measurement]) -> tuple[Entry, ...]:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean, median
 
+from analysis import places
 from analysis.acceptance import over_windows
 from analysis.output import pooled
 from analysis.report_input import Comparison, ReportInput
@@ -191,13 +192,23 @@ def latencies(point: Point, blocks: Sequence[Block]) -> list[Latency]:
     ]
 
 
-def windows_of_both(point: Point, blocks: Iterable[Block]) -> tuple[list[Measurement], list[Measurement]]:
-    """Windows of the baseline and of a Point, from the Blocks that hold both; from the confirmation alone
-    where there is one."""
+def shared_blocks(point: Point, blocks: Iterable[Block]) -> list[Block]:
+    """The Blocks that hold both the baseline and a Point; of the confirmation alone where there is one."""
     shared = [b for b in valid(blocks) if b.baseline is not None and b.arm(point) is not None]
-    shared = [b for b in shared if b.phase is Phase.CONFIRM] or shared
+    return [b for b in shared if b.phase is Phase.CONFIRM] or shared
+
+
+def windows_of_both(point: Point, blocks: Iterable[Block]) -> tuple[list[Measurement], list[Measurement]]:
+    """Windows of the baseline and of a Point from the Blocks that hold both, of one place (see
+    analysis.places)."""
+    shared = places.of_one(shared_blocks(point, blocks))
     theirs = [m for b in shared if b.baseline is not None for m in b.baseline.measurements]
     return theirs, windows(point, shared)
+
+
+def place_note(point: Point | None, blocks: Iterable[Block]) -> str:
+    """The sentence that says which of several places `windows_of_both` is of; "" = there is but one."""
+    return places.only_of(shared_blocks(point, blocks)) if point is not None else ""
 
 
 def median_in(

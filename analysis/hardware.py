@@ -4,19 +4,19 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
 
-from analysis import findings, words
+from analysis import findings, places, words
 from analysis.gpu import gpu_warnings, named
 from analysis.report_input import ReportInput
 from analysis.summary import merged_telemetry
 from analysis.tables import Entry, Table
-from results.records import GpuTelemetry, Measurement, Point, Telemetry
+from results.records import Block, GpuTelemetry, Measurement, Point, Telemetry
 
 NO_GPU = "No GPU was at work for these servers. What the host did stands in its place."
 _IDLE = "gpu_idle"  # among the reasons for a clock, and no slowdown
 
 
-def measured_points(report: ReportInput) -> list[Point]:
-    """Whose hardware is shown: the baseline's, then that of the finalists, or of the best of the search."""
+def judged_points(report: ReportInput) -> list[Point]:
+    """The baseline, then the finalists, or the best of the search: those that were measured anywhere."""
     compared_with = findings.compared_with(report.blocks)
     subject = findings.subject(report)
     others = [v.point for v in report.verdicts] or ([subject] if subject is not None else [])
@@ -24,9 +24,30 @@ def measured_points(report: ReportInput) -> list[Point]:
     return [*found.values()]
 
 
+def measured_points(report: ReportInput) -> list[Point]:
+    """Whose hardware is shown: those of the judged points that were measured at the place shown."""
+    return [p for p in judged_points(report) if _windows(p, report)]
+
+
+def _noted(said: str, report: ReportInput) -> str:
+    """A note with the sentence that says which of several places is shown, where there are several."""
+    return f"{said} {places.only_of(_of_subject(report))}".strip()
+
+
+def _windows(point: Point, report: ReportInput) -> list[Measurement]:
+    """Those at the place that measured the subject most: two nodes are not one hardware."""
+    place = places.busiest(_of_subject(report))
+    return findings.windows(point, places.at(place, report.blocks))
+
+
+def _of_subject(report: ReportInput) -> list[Block]:
+    subject, valid = findings.subject(report), findings.valid(report.blocks)
+    return [b for b in valid if subject is not None and b.arm(subject) is not None] or valid
+
+
 def telemetry(point: Point, report: ReportInput) -> Telemetry:
-    """The hardware of one Point over all its windows."""
-    return merged_telemetry([m.telemetry for m in findings.windows(point, report.blocks)])
+    """The hardware of one Point over all its windows at one place."""
+    return merged_telemetry([m.telemetry for m in _windows(point, report)])
 
 
 def has_gpus(report: ReportInput) -> bool:
@@ -69,7 +90,7 @@ def _gpus_in_short(found: Sequence[GpuTelemetry]) -> str:
 
 
 def _energy_in_short(point: Point, reference: Point, report: ReportInput) -> str:
-    ours, theirs = (joules_per_token(findings.windows(p, report.blocks)) for p in (point, reference))
+    ours, theirs = (joules_per_token(_windows(p, report)) for p in (point, reference))
     if not ours:
         return "energy unknown"
     compared = "" if not theirs or point == reference else f", baseline {_digits(theirs)} J"
@@ -81,7 +102,7 @@ def figures(report: ReportInput) -> list[dict[str, object]]:
     return [
         {
             "configuration": point.label,
-            "joules_per_token": joules_per_token(findings.windows(point, report.blocks)),
+            "joules_per_token": joules_per_token(_windows(point, report)),
             **asdict(telemetry(point, report)),
         }
         for point in measured_points(report)
@@ -102,7 +123,7 @@ def gpus(report: ReportInput) -> Table:
         "Held by",
         "PCIe",
     )
-    note = "Means over the windows of valid Blocks; memory and temperature at their highest."
+    note = _noted("Means over the windows of valid Blocks; memory and temperature at their highest.", report)
     return Table("gpus", "GPUs", columns, tuple(rows), frozenset(columns[2:7]), note)
 
 
@@ -155,11 +176,12 @@ def _pcie(gpu: GpuTelemetry) -> Entry:
 def energy(report: ReportInput) -> Table:
     """Energy per token of each configuration; no rows without GPUs."""
     points = measured_points(report) if has_gpus(report) else []
-    known = {p.key: joules_per_token(findings.windows(p, report.blocks)) for p in points}
+    known = {p.key: joules_per_token(_windows(p, report)) for p in points}
     reference = next(iter(known.values()), None)
     rows = [_energy_row(p, known[p.key], reference, telemetry(p, report)) for p in points]
     columns = ("Configuration", "Energy per token", "Tokens per joule", "Against the baseline", "From")
-    note = "Of the server's GPUs alone, over whole windows: ramp, drain and all output tokens are in it."
+    said = "Of the server's GPUs alone, over whole windows: ramp, drain and all output tokens are in it."
+    note = _noted(said, report)
     return Table("energy", "Energy", columns, tuple(rows), frozenset(columns[1:4]), note)
 
 
@@ -194,7 +216,7 @@ def host(report: ReportInput) -> Table:
     """The host under each configuration."""
     rows = [_host_row(p, telemetry(p, report)) for p in measured_points(report)]
     columns = ("Configuration", "Server", "Load client", "Others", "Stolen", "Memory", "Pressure", "Clock")
-    note = "Mean cores over the windows of valid Blocks; memory is the server's highest."
+    note = _noted("Mean cores over the windows of valid Blocks; memory is the server's highest.", report)
     return Table("host", "Host", columns, tuple(rows), frozenset(columns[1:]), note)
 
 

@@ -14,7 +14,7 @@ from results.records import ArmRun, Phase, Point
 def limits(report: ReportInput) -> Table:
     """How the baseline and the finalists stand to each limit; no rows without limits."""
     names = list(report.limits)
-    judged = {p.label: _runs(p, report) for p in hardware.measured_points(report)} if names else {}
+    judged = {p.label: _runs(p, report) for p in hardware.judged_points(report)} if names else {}
     rows = [
         (Entry(label, code=True), *_limit_entries(runs, report)) for label, runs in judged.items() if runs
     ]
@@ -99,6 +99,7 @@ def goodput(report: ReportInput) -> Table:
     reference = "A" if report.comparison else "Baseline"
     label = f" ({point.label})" if point is not None else ""
     note = f"{reference} → {name}{label}, medians over Blocks. A request counts with {bounds}."
+    note = f"{note} {findings.place_note(point, report.blocks)}".strip()
     columns = ("Cell", "Requests within", "Goodput")
     return Table("goodput", "Goodput", columns, tuple(rows), frozenset(columns[1:]), note)
 

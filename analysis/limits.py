@@ -8,7 +8,9 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from statistics import median
 
+from analysis.anchor import Place
 from analysis.block import LATENCIES, figure
+from analysis.places import label
 from results.records import EQUAL_WEIGHTS, ArmRun, Block, GpuTelemetry, Measurement, Phase, Weights
 
 
@@ -74,6 +76,24 @@ def median_ratios(
         known = [r for ratios in each if (r := ratios[name]) is not None]
         found[name] = median(known) if known and len(known) == len(each) else None
     return found
+
+
+def broken_at(
+    runs: Sequence[tuple[Place, ArmRun]], limits: Mapping[str, float], weights: Weights = EQUAL_WEIGHTS
+) -> str:
+    """Limits that the median run of one place breaks though that of all does not, in words; "" = none.
+
+    A run keeps a limit or it does not, wherever it was: so all runs may have a say together. But a place
+    that is slower may break it every time.
+    """
+    if len({place for place, _ in runs}) < 2 or not limits:
+        return ""
+    told = []
+    for place in dict.fromkeys(place for place, _ in runs):
+        own = [run for at, run in runs if at == place]
+        if said := broken(median_ratios(own, limits, weights), limits):
+            told.append(f"on {label(place)}, in the median of {len(own)}, {said}")
+    return "; ".join(told)
 
 
 def not_kept(ratios: Mapping[str, float | None], limits: Mapping[str, float]) -> str:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from statistics import fmean
 
-from analysis import findings
+from analysis import findings, places
 from analysis.report_input import ReportInput
 from analysis.verdict import kind_of
 from results.records import (
@@ -60,7 +60,7 @@ class Standing:
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """What a server reaches in a Cell: medians over Blocks; None = not known."""
+    """What a server reaches in a Cell: medians over the Blocks of one place; None = not known."""
 
     tokens_per_s: float | None = None
     tpot_s: float | None = None  # p50
@@ -161,7 +161,9 @@ def _answer(
     state, shown = _state(confirmed, searched, math.log1p(report.same_margin), limited)
     best = shown if _beats_off(state, shown) else None
     ours = _log_of(compromise, confirmed or ([] if judged else searched))  # evidence of one kind
-    blocks = _of_phase(report.blocks, Phase.CONFIRM if confirmed else Phase.SEARCH)
+    phase = _of_phase(report.blocks, Phase.CONFIRM if confirmed else Phase.SEARCH)
+    having = [b for b in phase if shown is not None and b.arm(shown.point) is not None]
+    blocks = places.at(places.busiest(having or phase), phase)
     off = [m for b in blocks if b.baseline is not None for m in b.baseline.measurements]
     return CellAnswer(
         cell,

@@ -4,6 +4,7 @@ import math
 from collections.abc import Callable, Mapping
 
 from analysis import words
+from analysis.anchor import place_of
 from analysis.labels import context_label, short_labels
 from analysis.loadmap import CellAnswer, LoadMap, State, load_map
 from analysis.report_input import ReportInput
@@ -90,7 +91,9 @@ def per_cell(report: ReportInput) -> Table:
     )
     rows = [_row(a, report.objective, weighted) for a in drawn.cells] if drawn is not None else []
     numeric = frozenset({"Prompt tokens", "Tokens/s", "TPOT p50", "One for all", "Its loss", "Weight"})
-    note = "Tokens/s and TPOT: baseline → configuration, medians over Blocks."
+    several = len(set(map(place_of, report.blocks))) > 1
+    where = " of the place that measured most of them: those of several places do not average" * several
+    note = f"Tokens/s and TPOT: baseline → configuration, medians over Blocks{where}."
     return Table("cells", "Every Cell", columns, tuple(rows), numeric, note)
 
 

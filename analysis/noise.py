@@ -6,8 +6,10 @@ from dataclasses import dataclass
 from itertools import pairwise
 from statistics import fmean
 
+from analysis.anchor import place_of
 from analysis.block import mean_log_speedup
 from analysis.findings import valid
+from analysis.places import at
 from analysis.statistics import t_quantile
 from results.records import EQUAL_WEIGHTS, Block, Effect, Phase, Point, Trial, TrialState, Weights
 
@@ -66,21 +68,29 @@ def _log_speedups(blocks: Iterable[Block], point: Point, objective: str, weights
 
 
 def _baseline_noise(blocks: Sequence[Block], objective: str, weights: Weights) -> BlockNoise | None:
-    """The log ratio of two launches of the same server one Block apart: its mean is 0 by design.
+    """The log ratio of two launches of the same server one Block apart at one place: its mean is 0 by design.
 
     Neighbouring differences share a launch, so n of them are worth 2n^2 / (3n - 1) degrees of freedom
     (von Neumann 1941). Drift over one Block is in it: if anything, intervals are too wide.
     """
-    runs = [b.baseline for b in blocks if b.phase is Phase.SEARCH]
+    searched = [b for b in blocks if b.phase is Phase.SEARCH]
+    places = dict.fromkeys(map(place_of, searched))
+    each = [_steps(at(place, searched), objective, weights) for place in places]
+    squares = [step * step for steps in each for step in steps]
+    if not squares:
+        return None
+    degrees = sum(2 * len(steps) ** 2 // (3 * len(steps) - 1) for steps in each if steps)
+    origin = "how much the baseline changes from one Block of the search to the next"
+    return BlockNoise(math.sqrt(fmean(squares)), degrees, origin)
+
+
+def _steps(blocks: Sequence[Block], objective: str, weights: Weights) -> list[float]:
+    """Of one place."""
+    runs = [b.baseline for b in blocks]
     baselines = [run for run in runs if run is not None and run.failure is None and run.complete]
     neighbours = [(a, b) for a, b in pairwise(baselines) if a.point.key == b.point.key]
     steps = [mean_log_speedup(before, after, objective, weights) for before, after in neighbours]
-    squares = [step * step for step in steps if step is not None]
-    if not squares:
-        return None
-    degrees = 2 * len(squares) ** 2 // (3 * len(squares) - 1)
-    origin = "how much the baseline changes from one Block of the search to the next"
-    return BlockNoise(math.sqrt(fmean(squares)), degrees, origin)
+    return [step for step in steps if step is not None]
 
 
 def trial_effect(trial: Trial, noise: BlockNoise | None) -> Effect | None:

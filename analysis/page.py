@@ -148,6 +148,7 @@ SECTIONS = (
     Section("acceptance", "Acceptance", sections.acceptance),
     Section("costs", "Costs", sections.costs),
     Section("timeline", "Over time", sections.over_time),
+    Section("nodes", "Nodes", sections.nodes),
     Section("hardware", "Hardware", sections.hardware_seen),
     Section("profile", "Profile", _profile),
     Section("settings", "Settings", _settings),

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from statistics import fmean, median
 
-from analysis import findings
+from analysis import findings, places
 from analysis.block import LATENCIES, figure, mean_log_speedup
 from analysis.limits import median_ratios, not_kept
 from analysis.report_input import ReportInput
@@ -87,8 +87,8 @@ def _comparable(blocks: Sequence[Block]) -> list[Block]:
 
 
 def _baseline(report: ReportInput, blocks: Sequence[Block]) -> Choice | None:
-    """The median Block, of the confirmation where there is one."""
-    used = [b for b in blocks if b.phase is Phase.CONFIRM] or blocks
+    """The median Block of one place, of the confirmation where there is one."""
+    used = places.of_one([b for b in blocks if b.phase is Phase.CONFIRM] or blocks)
     runs = [run for b in used if (run := b.baseline) is not None]
     levels = [_median_level(runs, name, report.weights) for name in (THROUGHPUT, latency_of(report))]
     known = [level for level in levels if level is not None]

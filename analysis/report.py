@@ -14,6 +14,8 @@ from analysis import (
     findings,
     hardware,
     limit_tables,
+    nodes,
+    nodes_section,
     noise,
     output_tables,
     searched,
@@ -133,6 +135,8 @@ def as_json(report: ReportInput) -> str:
         "phases_s": dict(report.phases_s),
         "goodput_by_cell": [asdict(found) for found in limit_tables.goodput_by_cell(report)],
         "front": tradeoff.as_records(report),
+        "nodes": nodes_section.as_records(report),
+        "nodes_that_differ": nodes.cautions(report),
         "hardware": hardware.figures(report),
         "profiles": [asdict(profile) for profile in report.profiles],
         "calibration": dict(tables.flat(report.calibration)),
@@ -261,6 +265,7 @@ def _invalid(block: Block) -> dict[str, object]:
     return {
         "block": block.number,
         "phase": block.phase.value,
+        **({"node": block.node, "gpus": list(block.gpus)} if block.node else {}),
         "reason": invalid.reason.value if invalid else None,
         "evidence": words.clean(invalid.evidence) if invalid else None,
     }

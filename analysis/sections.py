@@ -6,6 +6,7 @@ from analysis import (
     cost_section,
     failures,
     hardware,
+    nodes_section,
     reproduce,
     searched,
     sides,
@@ -96,6 +97,10 @@ def hardware_seen(report: ReportInput, _: Figures) -> str:
         table(hardware.gpus(report)),
         table(hardware.host(report), titled=on_gpus),
     )
+
+
+def nodes(report: ReportInput, _: Figures) -> str:
+    return nodes_section.section_of(report)
 
 
 def failed(report: ReportInput, _: Figures) -> str:

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from statistics import median
 
-from analysis import findings, words
+from analysis import findings, places, words
 from analysis.acceptance import over_windows
 from analysis.report_input import ReportInput
 from analysis.tables import Entry, Table
@@ -44,7 +44,7 @@ def _at(effect: Effect) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """What one side of a comparison reaches in one Cell: medians over Blocks."""
+    """What one side of a comparison reaches in one Cell: medians over the Blocks of one place."""
 
     side: str
     cell: Cell
@@ -57,6 +57,7 @@ class Figures:
 def figures(report: ReportInput) -> list[Figures]:
     """Of every side in every Cell; empty if this is no comparison."""
     sides = report.comparison.sides if report.comparison is not None else ()
+    blocks = places.of_one(findings.valid(report.blocks))
     return [
         Figures(
             side.name,
@@ -67,7 +68,7 @@ def figures(report: ReportInput) -> list[Figures]:
             Acceptance(AcceptanceState.NOT_SPECULATING) if side.point.is_baseline else over_windows(own),
         )
         for side in sides
-        for cell, own in _by_cell(findings.windows(side.point, report.blocks)).items()
+        for cell, own in _by_cell(findings.windows(side.point, blocks)).items()
     ]
 
 
@@ -113,7 +114,8 @@ def sides(report: ReportInput) -> Table:
         for f in figures(report)
     ]
     columns = ("Side", "Cell", "Tokens/s", "TTFT p50", "TPOT p50", "Acceptance length")
-    return Table("sides", "Measured", columns, tuple(rows), frozenset(columns[2:]), "Medians over Blocks.")
+    note = f"Medians over Blocks. {places.only_of(findings.valid(report.blocks))}".strip()
+    return Table("sides", "Measured", columns, tuple(rows), frozenset(columns[2:]), note)
 
 
 def _length(found: Acceptance) -> str:

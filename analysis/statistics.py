@@ -11,8 +11,8 @@ LOOKS = (4, 8, 12, 20)  # numbers of Blocks after which a confirmation may be de
 
 
 @lru_cache(maxsize=1024)
-def t_quantile(degrees: int, probability: float) -> float:
-    """Quantile of Student's t with `degrees` of freedom, 0 < probability < 1."""
+def t_quantile(degrees: float, probability: float) -> float:
+    """Quantile of Student's t with `degrees` of freedom, whole or not, 0 < probability < 1."""
     from scipy.special import stdtrit
 
     return float(stdtrit(degrees, probability))

@@ -103,6 +103,7 @@ def latency(report: ReportInput) -> Table:
     columns = ("Cell", "Metric", *_QUANTILES)
     reference = "A" if report.comparison else "Baseline"
     note = f"{reference} → {name} ({point.label}), medians over Blocks." if point is not None else ""
+    note = f"{note} {findings.place_note(point, report.blocks)}".strip()
     return Table("latency", "Latency", columns, tuple(rows), frozenset(_QUANTILES), note)
 
 

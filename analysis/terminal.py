@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from analysis import crossover, map_tables, sides
+from analysis import crossover, map_tables, nodes, sides
 from analysis.accuracy import in_words
 from analysis.answer import Answer, Tone, answer, command_title
 from analysis.cost_section import prediction_line
@@ -185,6 +185,7 @@ def _facts(report: ReportInput, best: Verdict | None) -> "list[tuple[str, Text]]
         facts.append(("Hardware", _text(short)))
     if best is not None and (line := prediction_line(report)):
         facts.append(("Cost model", _text(line)))
+    facts += [("Node", _text(said, _CAUTION)) for said in nodes.cautions(report)]
     return [*facts, *(("Invalid", _text(f"{v.point.label}: {one_line(v.why)}", _CAUTION)) for v in invalid)]
 
 

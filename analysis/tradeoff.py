@@ -4,12 +4,14 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
-from analysis import svg, words
+from analysis import places, svg, words
+from analysis.findings import valid
 from analysis.marks import Key
 from analysis.pareto import Choice, choices, front, latency_of
 from analysis.plots import Figure
 from analysis.report_input import ReportInput
 from analysis.tables import Entry, Table
+from results.records import Phase
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -37,7 +39,8 @@ def table(report: ReportInput) -> Table:
     latency = words.latency_name(latency_of(report))
     columns = ("Trial", "Configuration", "Tokens/s", latency, "On the front", *limited, "Known from")
     rows = [_row(choice, choice in best, bool(limited)) for choice in ordered if len(found) > 1]
-    note = f"{_ON_FRONT} {_NORMALISED}"
+    of_confirmation = [b for b in valid(report.blocks) if b.phase is Phase.CONFIRM]
+    note = f"{_ON_FRONT} {_NORMALISED} {places.only_of(of_confirmation or valid(report.blocks))}".strip()
     return Table("front", TITLE, columns, tuple(rows), frozenset(columns[2:4]), note)
 
 

@@ -13,10 +13,12 @@ from statistics import fmean
 
 from analysis.acceptance import over_windows
 from analysis.accuracy import DOUBT, accuracy, in_words, is_worse
+from analysis.anchor import place_of
 from analysis.block import limited_cells, log_speedup, mean_log_speedup, said_of
 from analysis.goodput import GOODPUT, empty_windows
 from analysis.gpu import gpu_warnings
-from analysis.limits import median_ratios, not_kept
+from analysis.interaction import depends
+from analysis.limits import broken_at, median_ratios, not_kept
 from analysis.output import divergence_shares, pooled
 from analysis.signs import ClassSign, banner, class_signs
 from analysis.statistics import LOOKS, look_alpha, t_interval
@@ -40,6 +42,7 @@ from results.records import (
 )
 
 ALPHA = 0.05
+PLACES_ALPHA = 0.05  # that a speed-up is said to depend on the place although none does
 SAME_MARGIN = math.log(1.02)
 MOSTLY = 0.5
 
@@ -127,6 +130,11 @@ def conclude(
             found.append(Verdict(VerdictKind.INVALID, point, None, {}, (), None, None, None, broken))
             continue
         verdict = _verdict(kind, point, effect, used, each, objective, weights, limited)
+        verdict = _with_places(verdict, list(zip(used, known, strict=False)), same_margin, len(finalists))
+        if effect and (
+            there := broken_at([(place_of(p.block), p.candidate) for p in used], limits or {}, weights)
+        ):
+            verdict = replace(verdict, warnings=(*verdict.warnings, f"limits: broken {there}"))
         found.append(_with_outputs(verdict, used, same_model=same_model, greedy=greedy))
     return found
 
@@ -201,6 +209,19 @@ def _verdict(
         _by_cell(ratios, alpha, limited),
         limited=limited,
     )
+
+
+def _with_places(
+    verdict: Verdict, figures: Sequence[tuple[_Pair, float]], same_margin: float, finalists: int
+) -> Verdict:
+    """The same Verdict; where the speed-up differs between places, its sentence says so."""
+    pairs = [(place_of(pair.block), log) for pair, log in figures]
+    told = depends(pairs, same_margin, PLACES_ALPHA / finalists) if verdict.effect is not None else ""
+    if not told:
+        return verdict
+    warning = f"nodes: the speed-up depends on where it is measured, {told}: the figure over all hides it"
+    why = f"{verdict.why.removesuffix('.')}; but {told}."
+    return replace(verdict, why=why, warnings=(*verdict.warnings, warning))
 
 
 def _with_outputs(verdict: Verdict, pairs: Sequence[_Pair], *, same_model: bool, greedy: bool) -> Verdict:

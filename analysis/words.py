@@ -183,6 +183,7 @@ REASONS = {
     Reason.GPU_ERROR: "The driver reported an error of a GPU",
     Reason.ENERGY_UNKNOWN: "The energy of the GPUs is not known",
     Reason.TRACE_UNUSABLE: "The profiler wrote no trace, or one that says nothing",
+    Reason.CLUSTER_LOST: "The head of the cluster did not answer any more",
     Reason.LIMIT_EXCEEDED: "Measured, but outside a limit of the sweep",
 }
 
@@ -218,6 +219,7 @@ REMEDIES = {
     Reason.GPU_ERROR: "Look it up in NVIDIA's list of XIDs; a card with memory errors is to be replaced.",
     Reason.ENERGY_UNKNOWN: "Choose another objective, or GPUs whose driver tells power.",
     Reason.TRACE_UNUSABLE: "Read the quoted line, then the server's log; the verdict does not need a trace.",
+    Reason.CLUSTER_LOST: "Start the cluster again, then the same command: what was recorded is kept.",
     Reason.LIMIT_EXCEEDED: "Loosen the limit, or accept that nothing keeps it.",
 }
 

@@ -20,7 +20,7 @@ from pathlib import Path
 
 LIFELINE_FD = 0
 STATUS_FD = 1
-PR_SET_CHILD_SUBREAPER = 36
+PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
 
 
 def main() -> None:
@@ -36,9 +36,19 @@ def main() -> None:
 
 
 def adopt_orphans() -> None:
-    """Make processes whose parent died our children, so that none escapes (Linux only)."""
+    """Make processes whose parent died our children, so that none escapes."""
+    control(PR_SET_CHILD_SUBREAPER, 1)
+
+
+def die_with_guard() -> None:
+    """Called in the server: it is killed with a guard that is killed, and so can end nothing any more."""
+    control(PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def control(option: int, value: int) -> None:
+    """Of Linux alone."""
     if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+        ctypes.CDLL(None).prctl(option, value, 0, 0, 0)
 
 
 def wake_on_child_exit() -> int:
@@ -59,7 +69,12 @@ def start(argv: list[str], log_path: str) -> int | None:
     try:
         with Path(log_path).open("wb") as log:
             server = subprocess.Popen(
-                argv, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
+                argv,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+                preexec_fn=die_with_guard,
             )
     except OSError as error:
         tell(f"failed {error.strerror}")

@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from sqlalchemy import (
-    URL,
     Column,
     Double,
     Engine,
@@ -18,26 +17,18 @@ from sqlalchemy import (
     Select,
     Table,
     Text,
-    create_engine,
     insert,
     inspect,
-    make_url,
     select,
 )
-from sqlalchemy.exc import ArgumentError, DBAPIError, IntegrityError
+from sqlalchemy.exc import DBAPIError, IntegrityError
 from sqlalchemy.pool import NullPool
 
-from results.errors import UsageError
+from results.database import engine_of, explained, shown, url_of
 from results.history import OPTION, encoded, in_order
 from results.lines import decoded
 from results.nights import Night
 
-# Scheme -> SQLAlchemy's name of driver and dialect, and what it is told unless the URL says otherwise.
-_SCHEMES = {
-    "sqlite": ("sqlite", {"timeout": "60"}),  # s, for other writers
-    "postgresql": ("postgresql+psycopg", {"connect_timeout": "10"}),  # s
-}
-_SCHEMES["postgres"] = _SCHEMES["postgresql+psycopg"] = _SCHEMES["postgresql"]
 _FORMS = "sqlite:///FILE, postgresql://USER:PASSWORD@HOST/DATABASE, or a folder"
 
 NIGHTS = Table(
@@ -53,36 +44,8 @@ NIGHTS = Table(
 
 def open_database(address: str) -> "HistoryDatabase":
     """Nothing is connected to yet. An address that cannot be used is a UsageError that shows no password."""
-    url = _url(address)
-    try:
-        return HistoryDatabase(create_engine(url, poolclass=NullPool), _shown(url))
-    except ImportError:
-        raise UsageError(
-            f"{OPTION} {_shown(url)} needs the driver psycopg: pip install 'tuner[postgres]'"
-        ) from None
-    except ArgumentError:
-        raise UsageError(f"{OPTION} {_shown(url)} is no address of a database: {_FORMS}") from None
-
-
-def _url(address: str) -> URL:
-    scheme = address.partition(":")[0]
-    if scheme not in _SCHEMES:
-        raise UsageError(f"{OPTION} {scheme}://... is not known: {_FORMS}")
-    driver, settings = _SCHEMES[scheme]
-    try:
-        url = make_url(address)
-    except (ArgumentError, ValueError):  # their messages repeat the address
-        raise UsageError(f"{OPTION} {scheme}:... is no address of a database: {_FORMS}") from None
-    if "@" in (url.host or ""):  # the rest of a password would be taken for the host, and shown
-        raise UsageError(f"{OPTION} {scheme}://...: an @ in a name or password is written %40")
-    if scheme == "sqlite" and url.database in (None, "", ":memory:"):
-        raise UsageError(f"{OPTION} {scheme}://... names no file, and would be forgotten: {_FORMS}")
-    return url.set(drivername=driver, query={**settings, **url.query})
-
-
-def _shown(url: URL) -> str:
-    """Without any secret: the query may hold a password as well."""
-    return url.set(drivername=url.get_backend_name(), query={}).render_as_string(hide_password=True)
+    url = url_of(address, OPTION, _FORMS)
+    return HistoryDatabase(engine_of(url, OPTION, _FORMS, NullPool), shown(url))
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,8 +94,5 @@ class HistoryDatabase:
 
     @contextmanager
     def _explained(self) -> Iterator[None]:
-        try:
+        with explained(f"the history {self.shown}"):
             yield
-        except DBAPIError as error:  # `orig` is what the driver said: no statement, no parameters
-            said = "; ".join(filter(None, map(str.strip, str(error.orig).splitlines())))
-            raise UsageError(f"cannot use the history {self.shown}: {said}") from error

@@ -1,9 +1,10 @@
 """What all who work on one run agree on: who measures what, and which number comes next."""
 
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Protocol
+from dataclasses import dataclass, field
+from typing import Any, Protocol
 
 from results.records import Block, Trial
 
@@ -34,6 +35,17 @@ class Sharing(Protocol):
 
     def news(self) -> tuple[Sequence[Trial], Sequence[Block]]:
         """What other drivers have recorded since this was last asked."""
+
+
+@dataclass(frozen=True, slots=True)
+class StudyPlace:
+    """Where drivers of one run keep the study of its search together."""
+
+    address: str = field(repr=False)  # of the database; it may hold a password
+    name: str
+    driver: str  # this one
+    living: Callable[[], frozenset[str]]  # drivers that are at work now
+    patiently: Callable[..., Any]  # (work, *errors): done again while the server is away
 
 
 class Alone:

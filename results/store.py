@@ -4,7 +4,7 @@
 """
 
 import fcntl
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +16,9 @@ from results.errors import UsageError
 from results.lines import append_line, explained, read_lines, replace
 from results.profile import Profile
 from results.records import Block, GpuSample, Request, Trial
+from results.sharing import Sharing, StudyPlace, alone
+
+TRIALS, BLOCKS, PROFILES = LINES = ("trials.jsonl", "blocks.jsonl", "profiles.jsonl")
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,11 +47,41 @@ class RunFolder:
     def report_file(self) -> Path:
         return self.path / "report.html"
 
+    @property
+    def shown(self) -> str:
+        """How its user names it, without any secret."""
+        return str(self.path)
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether several drivers, also of several machines, may work on it at once."""
+        return False
+
+    @property
+    def study_place(self) -> StudyPlace | None:
+        """Where the study is if not in `study_file`."""
+        return None
+
+    @property
+    def driver(self) -> str:
+        """What this start is called among those at work on the run; "" where there can be no other."""
+        return ""
+
+    def living(self) -> frozenset[str]:
+        """The drivers that are at work on the run now, as far as others may be."""
+        return frozenset()
+
     def create(self) -> None:
         """Make the folders; keeps what is there."""
         with explained(self.path):
             for folder in (self.path, self.logs, self.path / "requests"):
                 folder.mkdir(parents=True, exist_ok=True)
+
+    def on_wait(self, note: Callable[[str], None]) -> None:
+        """From now on `note` is called when whoever works on the run has to wait for its store."""
+
+    def pull(self) -> None:
+        """Bring up to date what is a copy of a run that is kept elsewhere."""
 
     @contextmanager
     def locked(self) -> Iterator[None]:
@@ -64,28 +97,37 @@ class RunFolder:
                 ) from None
             yield
 
+    @contextmanager
+    def joined(self) -> Iterator[Sharing]:
+        """Drive the run beside others, where its store allows that; else as `locked`."""
+        with self.locked():
+            yield alone(self.blocks())
+
     def trials(self) -> list[Trial]:
-        return read_lines(self.path / "trials.jsonl", Trial)
+        return read_lines(self.path / TRIALS, Trial)
 
     def blocks(self) -> list[Block]:
-        return read_lines(self.path / "blocks.jsonl", Block)
+        return read_lines(self.path / BLOCKS, Block)
 
     def profiles(self) -> list[Profile]:
-        return read_lines(self.path / "profiles.jsonl", Profile)
+        return read_lines(self.path / PROFILES, Profile)
 
     def add_profile(self, profile: Profile) -> None:
-        append_line(self.path / "profiles.jsonl", msgspec.json.encode(profile))
+        self._append(PROFILES, msgspec.json.encode(profile))
 
     def add_trial(self, trial: Trial) -> None:
-        append_line(self.path / "trials.jsonl", msgspec.json.encode(trial))
+        self._append(TRIALS, msgspec.json.encode(trial))
 
     def add_block(self, block: Block) -> None:
-        append_line(self.path / "blocks.jsonl", msgspec.json.encode(block))
+        self._append(BLOCKS, msgspec.json.encode(block))
 
     def write_text(self, name: str, text: str) -> None:
         """Write a whole file; a kill leaves the old or the new one, never half."""
-        with explained(self.path):
-            replace(self.path / name, text.encode())
+        self._replace(name, text.encode())
+
+    def remove(self, name: str) -> None:
+        """A file of this folder, if it is there."""
+        (self.path / name).unlink(missing_ok=True)
 
     def write_json(self, name: str, value: object) -> None:
         self.write_text(name, msgspec.json.format(msgspec.json.encode(value), indent=1).decode() + "\n")
@@ -98,9 +140,18 @@ class RunFolder:
             return {}
         return value if isinstance(value, dict) else {}
 
+    def update_json(self, name: str, change: Callable[[Mapping[str, Any]], object]) -> None:
+        """Put into place of a file what is made of it; no other driver writes it meanwhile."""
+        self.write_json(name, change(self.read_json(name)))
+
     def add_note(self, text: str) -> None:
         """One more of what its user should know of this run."""
-        self.write_json("notes.json", {"notes": [*self.read_json("notes.json").get("notes", []), text]})
+
+        def with_note(known: Mapping[str, Any]) -> object:
+            notes = known.get("notes", [])
+            return {"notes": notes if text in notes else [*notes, text]}
+
+        self.update_json("notes.json", with_note)
 
     def write_requests(self, name: str, requests: Sequence[Request]) -> None:
         """Raw requests of one arm-run as `requests/NAME.parquet`."""
@@ -149,6 +200,13 @@ class RunFolder:
         if not path.exists():
             return []
         return msgspec.convert(pq.read_table(path, use_threads=False).to_pylist(), list[GpuSample])
+
+    def _append(self, name: str, line: bytes) -> None:
+        append_line(self.path / name, line)
+
+    def _replace(self, name: str, content: bytes) -> None:
+        with explained(self.path):
+            replace(self.path / name, content)
 
 
 def _telemetry_schema() -> Any:

@@ -13,8 +13,8 @@ from sweeps.blocks import blocks_here
 from sweeps.limits import check_measurable
 from sweeps.loads import Question, found_loads, loads_of, note, probes_of
 from sweeps.observer import Observer
+from sweeps.opened import claim, opened
 from sweeps.prepare import Plan
-from sweeps.run import claim, opened
 
 
 def capacity_points(report: ReportInput) -> list[Point]:

@@ -14,8 +14,9 @@ from sweeps.duet import with_sets_checked
 from sweeps.lanes import OneLane
 from sweeps.now import Stage, write_stage
 from sweeps.observer import Observer
+from sweeps.opened import opened
 from sweeps.outcome import SIDES_FILE
-from sweeps.run import Clock, end, opened
+from sweeps.run import Clock, end
 from sweeps.session import sessions_of, spent_s
 from sweeps.sides import Comparison
 

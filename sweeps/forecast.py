@@ -13,6 +13,9 @@ from launchers.gpu_choice import Shown, server_environment, visible_gpus
 from launchers.nvml import driver
 from results.records import BASELINE, Phase, Point
 from sweeps.anchors import AUTO_TRIALS
+from sweeps.cluster.outlook import outlook
+from sweeps.cluster.ray_lanes import gpus_of
+from sweeps.estimate import rounds, to_looks
 from sweeps.prepare import Plan
 from sweeps.space import baseline_space, iter_start_points
 from sweeps.windows import usual_tokens
@@ -46,6 +49,8 @@ class Forecast:
 def forecast(plan: Plan) -> Forecast:
     """What will be started, how long it takes, how small an effect it can see."""
     trials = min(plan.sweep.budget.trials, len(plan.space.points))
+    cluster = outlook(plan)
+    lanes = cluster.lanes if cluster is not None else None
     return Forecast(
         trials=trials,
         grid=grid(plan),
@@ -53,9 +58,9 @@ def forecast(plan: Plan) -> Forecast:
         baseline=command_of(plan, BASELINE),
         baseline_example=_baseline_example(plan),
         first_trials=tuple(command_of(plan, p) for p in islice(iter_start_points(plan.space), SHOWN_TRIALS)),
-        time=sweep_time(plan),
+        time=sweep_time(plan, lanes or 1),
         sensitivity=sensitivity(plan),
-        notes=tuple(plan.notes),
+        notes=(*([cluster.said] if cluster is not None else []), *plan.notes),
     )
 
 
@@ -110,19 +115,24 @@ def _variables(point: Point, words: Sequence[str]) -> Sequence[str]:
     return [] if is_container(words) else [f"{n}={shlex.quote(v)}" for n, v in given.items()]
 
 
-def sweep_time(plan: Plan) -> str:
-    """Wall time and GPU hours at an assumed speed; the sweep itself revises it as it measures."""
+def sweep_time(plan: Plan, lanes: int = 1) -> str:
+    """Wall time with so many Blocks at once, and GPU hours, at an assumed speed; the sweep itself revises
+    it as it measures."""
     confirm = plan.sweep.confirm
     trials = min(plan.sweep.budget.trials, len(plan.space.points)) + _baseline_trials(plan)
     arm_s, start_s = _arm_s(plan), plan.engine.usual_start_s
     arms = confirm.finalists + 1
-    search_s = arm_s * _launches(plan, trials)
-    first_s, last_s = (search_s + arm_s * arms * looks for looks in (confirm.looks[0], confirm.looks[-1]))
-    span = " to ".join(dict.fromkeys((_minutes(first_s), _minutes(last_s)))) + f" in all{_limit(plan)}"
+    launches, looks = _launches(plan, trials), confirm.looks
+    search_s = arm_s * math.ceil(launches / lanes)
+    steps = to_looks(0, looks)
+    times_s = [search_s + arm_s * arms * sum(rounds(n, lanes) for n in part) for part in (steps[:1], steps)]
+    first_s, last_s = (arm_s * (launches + arms * blocks) for blocks in (looks[0], looks[-1]))
+    span = " to ".join(dict.fromkeys(map(_minutes, times_s))) + f" in all{_limit(plan)}"
+    at_once = f" with {lanes} Blocks at once" if lanes > 1 else ""
     return (
-        f"About {_minutes(search_s)} to search and {span},"
+        f"About {_minutes(search_s)} to search and {span}{at_once},"
         f" if a start takes {start_s:g} s, {ASSUMED_SPEED}."
-        f"{_gpu_hours([plan], first_s, last_s)}"
+        f"{_gpu_hours([plan], first_s, last_s, lanes)}"
     )
 
 
@@ -149,18 +159,20 @@ def comparison_time(plans: Sequence[Plan]) -> str:
     )
 
 
-def _gpu_hours(plans: Sequence[Plan], first_s: float, last_s: float) -> str:
-    """What that is in GPU hours, as a sentence; "" without a GPU. A budget of hours ends it earlier."""
+def _gpu_hours(plans: Sequence[Plan], first_s: float, last_s: float, lanes: int = 1) -> str:
+    """What that work is in GPU hours, as a sentence; "" without a GPU. A budget of hours ends it earlier."""
     gpus, hours = max(map(gpus_taken, plans)), plans[0].sweep.budget.hours or float("inf")
     if not gpus:
         return ""
-    spans = (min(seconds / 3600, hours) * gpus for seconds in (first_s, last_s))
-    on = "one GPU" if gpus == 1 else f"{gpus} GPUs"
+    spans = (min(seconds / 3600, hours * lanes) * gpus for seconds in (first_s, last_s))
+    on = ("one GPU" if gpus == 1 else f"{gpus} GPUs") + (" for each Block" if lanes > 1 else "")
     return f" On {on} that is {' to '.join(dict.fromkeys(f'{h:.1f}' for h in spans))} GPU hours."
 
 
 def gpus_taken(plan: Plan) -> int:
     """GPUs that a server of the plan takes: one a rank, or all that its environment leaves to it."""
+    if plan.sweep.launcher == "ray":
+        return gpus_of(plan)  # those of a node: this machine may have none
     shown = [Shown(device.index, device.uuid, device.name) for device in driver().devices]
     container = plan.sweep.container.gpu_ids if plan.sweep.container is not None else None
     visible = visible_gpus(shown, server_environment(plan.sweep.env), container).uuids

@@ -12,9 +12,9 @@ from results.records import BASELINE, Phase, Point
 from results.store import RunFolder
 from sweeps.mistakes import nearest
 from sweeps.observer import Observer
+from sweeps.opened import opened
 from sweeps.outcome import read_run
 from sweeps.prepare import Plan
-from sweeps.run import opened
 from sweeps.setup import Setup
 from sweeps.space import iter_start_points
 from sweeps.study import best_of

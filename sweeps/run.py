@@ -2,18 +2,17 @@
 
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import Any, Protocol
+from dataclasses import dataclass, field, replace
+
+import msgspec
 
 from analysis import words
 from analysis.limits import broken_by_baseline
-from launchers.leftovers import reap
-from results.errors import UsageError
 from results.reasons import MACHINE_FAULTS
 from results.records import BASELINE, Block, Phase, Point, Trial
-from results.sharing import Sharing, alone
+from results.sharing import Sharing
 from results.store import RunFolder
 from sweeps.anchors import Measured, SearchBlocks, unrecorded
 from sweeps.block import LocalLane
@@ -24,19 +23,21 @@ from sweeps.estimate import usual_block_s
 from sweeps.lanes import Lanes, ManyLanes, OneLane
 from sweeps.now import Stage, write_stage
 from sweeps.observer import Observer
+from sweeps.opened import opened
+from sweeps.place import here
 from sweeps.prepare import Plan
-from sweeps.session import ENDED_FILE, session, sessions_of, spent_s
+from sweeps.session import ENDED_FILE, sessions_of, spent_s
 from sweeps.space import Space, baseline_space
 from sweeps.strongest import FINALIST, settings_of, strongest
 from sweeps.study import Search
 from sweeps.sweep import Sweep
 from sweeps.tasks import Task, Tasks
 from sweeps.trial import BASELINE_TRIAL, trial_of
-from sweeps.which_run import own_sweep
 
 GoOn = Callable[[], bool]
 Afterwards = Callable[[Observer, GoOn], None]
 
+KINDS = (str(Stage.BASELINE), str(Stage.SEARCH), FINALIST)  # what claims of Points begin with
 CONFIRM_SHARE = 0.4  # of a budget of hours: what the search leaves to the confirmation
 
 
@@ -53,42 +54,21 @@ def run_sweep(
     stopped. Raises UsageError (the folder belongs to another sweep, no space left ...) and
     MeasurementInvalid (the Baseline cannot be measured).
     """
-    with opened(folder, plan, observer):
-        _run(plan, folder, observer, stopped)
+    with opened(folder, plan, observer, together=True) as sharing:
+        _run(plan, folder, sharing, observer, stopped)
         if afterwards is not None and not stopped():
             afterwards(observer, stopped)
 
 
-class Claimant(Protocol):
-    """What a run folder belongs to: the Plan of a sweep, or a comparison."""
-
-    @property
-    def sweep(self) -> Sweep: ...
-
-    def environment(self) -> Mapping[str, object]: ...
-
-
-@contextmanager
-def opened(folder: RunFolder, claimant: Claimant, observer: Observer) -> Iterator[None]:
-    """The run folder while this start is at work on it: its own, locked, nothing left behind running."""
-    folder.create()
-    with folder.locked():
-        claim(folder, claimant)
-        for leftover in reap(folder.path, end=True):
-            observer.note(f"ended a server left behind by an earlier start: {leftover.what}")
-        with session(folder):
-            yield
-
-
-def _run(plan: Plan, folder: RunFolder, observer: Observer, stopped: GoOn) -> None:
+def _run(plan: Plan, folder: RunFolder, sharing: Sharing, observer: Observer, stopped: GoOn) -> None:
     blocks = folder.blocks()
     clock = Clock(plan.sweep, blocks, spent_s(sessions_of(folder), time.time()))
 
     def may_go_on() -> bool:
         return not stopped() and clock.may_confirm()
 
-    sharing = alone(blocks)
-    folder.write_json("notes.json", {"notes": plan.notes})
+    if not folder.living() - {folder.driver}:
+        folder.write_json("notes.json", {"notes": plan.notes})
     for note in plan.notes:
         observer.note(note)
 
@@ -96,8 +76,10 @@ def _run(plan: Plan, folder: RunFolder, observer: Observer, stopped: GoOn) -> No
         return not stopped() and clock.may_search()
 
     with lanes_of(plan, folder, blocks, sharing, observer, again=may_go_on) as lanes:
-        run = Run(plan.space, plan.sweep, folder, lanes, sharing, blocks, folder.trials(), observer)
-        run.take_up()
+        trials, theirs = folder.trials(), [*blocks]
+        run = Run(plan.space, plan.sweep, folder, lanes, sharing, blocks, trials, observer, theirs)
+        with sharing.exclusive():
+            run.take_up()
         baseline = run.tune_baseline(may_search)
         run.search(baseline, may_search)
         run.confirm(run.strongest_baseline(baseline, may_go_on), may_go_on)
@@ -110,7 +92,6 @@ def lanes_of(
     plan: Plan, folder: RunFolder, blocks: list[Block], sharing: Sharing, observer: Observer, again: GoOn
 ) -> Iterator[Lanes]:
     """Where the Blocks of a plan are measured, while a run uses it. Raises UsageError."""
-
     checked: dict[Lane, Lane] = {}  # a Lane that is used again, in a later stage, knows its sets
 
     def blocks_of(lane: Lane) -> BlockRunner:
@@ -119,7 +100,8 @@ def lanes_of(
         return Blocks(checked[lane], folder, plan.sweep.patience, blocks, sharing, again=again)
 
     if plan.sweep.launcher != "ray":
-        yield OneLane(blocks_of(LocalLane(plan.setup(folder), observer.arm)))
+        local = LocalLane(plan.setup(folder), observer.arm)
+        yield OneLane(blocks_of(here(local) if folder.is_shared else local))
         return
     from sweeps.cluster.ray_lanes import ray_cluster
 
@@ -145,11 +127,19 @@ class Run:
     blocks: list[Block]  # of every start; whoever runs Blocks adds to it
     trials: list[Trial]  # of every start
     observer: Observer
+    theirs: list[Block] = field(default_factory=list)  # of earlier starts, and of other drivers
+    waited: set[str] = field(default_factory=set)  # the stages in which it had to wait for another driver
 
-    def take_up(self) -> None:
-        """Record what an earlier start measured and could not record any more."""
-        for measured in unrecorded(self.blocks, self.trials):
-            self._record(measured)
+    def take_up(self) -> list[Trial]:
+        """Record what a start that is dead measured and could not record any more. Nobody else records."""
+        found = []
+        for measured in unrecorded(self.theirs, self.trials):
+            mine = [claim for kind in KINDS if self.sharing.claim(claim := _claim(kind, measured.point))]
+            if len(mine) == len(KINDS):  # else another driver is still at it
+                found.append(self._record(measured))
+            for claim in mine:
+                self.sharing.release(claim)
+        return found
 
     def tune_baseline(self, go_on: GoOn) -> Point:
         """The best settings of a server without speculation, among those both arms may have."""
@@ -160,6 +150,15 @@ class Run:
         if without is None:
             return BASELINE
         self._measure(without, self.sweep.budget.for_baseline, go_on)
+        with self.sharing.exclusive():
+            self._news()
+            return self._decided_baseline(go_on)
+
+    def _decided_baseline(self, go_on: GoOn) -> Point:
+        """By whoever comes first."""
+        known = self.folder.read_json("baseline.json")
+        if known:
+            return Point(known["method"], known["knobs"])
         baseline = self._strongest(BASELINE)
         if go_on():  # else there may be more to try at the next start
             self.folder.write_json("baseline.json", {"method": baseline.method, "knobs": baseline.knobs})
@@ -185,6 +184,8 @@ class Run:
                     self._report(Measured(block, task.what, FINALIST), task.claim)
 
         self.lanes.each(work)
+        with self.sharing.exclusive():
+            self._news()
         best = self._strongest(baseline)
         if best != baseline:
             self.observer.note(f"a better baseline, which the finalists are confirmed against: {best.label}")
@@ -199,10 +200,11 @@ class Run:
 
     def confirm(self, baseline: Point, go_on: GoOn) -> None:
         """Confirm the finalists of the search, if anything could be measured."""
-        points = finalists_of(self.folder, self.trials, self.sweep)
+        with self.sharing.exclusive():
+            self._news()
+            points, baseline = self._decided_finalists(baseline, go_on)
         if not points or not go_on():
             return
-        self.folder.write_json("finalists.json", {"points": points, "baseline": baseline})
         past = confirmation(self.blocks, baseline)
         self._begin(Stage.CONFIRM, len(past), self.sweep.confirm.looks[-1])
         rules, look = rules_of(self.sweep), self.observer.look
@@ -219,48 +221,74 @@ class Run:
             one_at_a_time=self.sweep.pairing == "duet",
         )
 
+    def _decided_finalists(self, baseline: Point, go_on: GoOn) -> tuple[list[Point], Point]:
+        """Who is confirmed against which Baseline: by whoever comes first with these Trials."""
+        known = self.folder.read_json("finalists.json")
+        if known.get("trials") == len(self.trials):
+            decided = known["points"], known["baseline"]
+            return msgspec.convert(decided, tuple[list[Point], Point])
+        points = finalists_of(self.folder, self.trials, self.sweep)
+        if points and go_on():
+            told = {"points": points, "baseline": baseline, "trials": len(self.trials)}
+            self.folder.write_json("finalists.json", told)
+        return points, baseline
+
     def _measure(self, space: Space, budget: int, go_on: GoOn, baseline: Point = BASELINE) -> None:
         """Measure every Point that the Search asks for, once."""
+        kind = str(Stage.BASELINE if space.is_baseline else Stage.SEARCH)
+        with self.sharing.exclusive():
+            asker = self._search(space, budget, kind)
+        tasks = Tasks(kind, lambda: self._asked(asker, kind), self.sharing, go_on)
+
+        def record(found: Sequence[Measured]) -> None:
+            for measured in found:
+                self._report(measured, _claim(kind, measured.point), asker)
+
+        def work(run_block: BlockRunner) -> None:
+            blocks = SearchBlocks(
+                run_block, self.sweep, baseline, self.blocks, go_on=go_on, note=self.observer.note
+            )
+
+            def before_waiting() -> None:
+                record(blocks.close())
+                self._say_once_that_it_waits(kind)
+
+            _measure_each(tasks, blocks, record, before_waiting)
+
+        self.lanes.each(work)
+        self._note_unfit(asker.unfit)
+
+    def _search(self, space: Space, budget: int, kind: str) -> Search:
+        """By all that is known now; the stage begins."""
+        self._news()
         if not self.trials:
             self._add(BASELINE_TRIAL)
         # What a disturbed machine spoiled in an earlier start is asked again.
         past = [
             t
             for t in self.trials
-            if t.point == BASELINE or t.point.is_baseline is space.is_baseline
+            if _is_of(space, t)
             if (t.failure is None or t.failure.reason not in MACHINE_FAULTS)
         ]
-        asker = Search(
+        self._begin(Stage(kind), len(past) - 1, min(budget, len(space.points)))
+        place = self.folder.study_place
+        return Search(
             space,
             trials=budget,
             seed=self.sweep.seed,
-            journal=self.folder.study_file,
+            journal=replace(place, name=f"{place.name}: {kind}") if place else self.folder.study_file,
             objective=self.sweep.objective,
             weights=self.sweep.weights.to_record(),
             past=past,
             blocks=self.blocks,
         )
-        stage = Stage.BASELINE if space.is_baseline else Stage.SEARCH
-        self._begin(stage, len(past) - 1, min(budget, len(space.points)))
-        kind = str(stage)
-        tasks = Tasks(kind, lambda: self._asked(asker, kind), self.sharing, go_on)
-
-        def work(run_block: BlockRunner) -> None:
-            blocks = SearchBlocks(
-                run_block, self.sweep, baseline, self.blocks, go_on=go_on, note=self.observer.note
-            )
-            for measured in _each(tasks, blocks):
-                self._report(measured, _claim(kind, measured.point), asker)
-
-        self.lanes.each(work)
-        self._note_unfit(asker.unfit)
 
     def _report(self, measured: Measured, claim: str, asker: Search | None = None) -> None:
         """Record what came of a Point, and tell everybody."""
         with self.sharing.exclusive():
-            for trial in self._news()[0]:
-                if asker is not None:
-                    asker.tell(trial)
+            news, _ = self._news()
+            if asker is not None:
+                _tell(asker, news, is_in_study=True)
             trial = self._record(measured)
             self.sharing.release(claim)
             if asker is not None:
@@ -272,14 +300,20 @@ class Run:
         trials, blocks = self.sharing.news()
         self.trials.extend(trials)
         self.blocks.extend(blocks)
+        self.theirs.extend(blocks)
         return trials, blocks
 
     def _asked(self, asker: Search, kind: str) -> "Task[tuple[Point, str]] | None":
         """The next Point of the search, by all that is known now, of other drivers too."""
-        for trial in self._news()[0]:
-            asker.tell(trial)
+        _tell(asker, self._news()[0], is_in_study=True)
+        _tell(asker, self.take_up())
         asked = asker.ask(elsewhere=self.sharing.held_by_others(kind))
         return Task(asked, _claim(kind, asked[0])) if asked is not None else None
+
+    def _say_once_that_it_waits(self, kind: str) -> None:
+        if kind not in self.waited and self.sharing.held_by_others(kind):
+            self.waited.add(kind)
+            self.observer.note("waiting for what another driver measures")
 
     def _note_unfit(self, points: int) -> None:
         if not points:
@@ -311,19 +345,35 @@ class Run:
         self.observer.begin(Phase.CONFIRM if stage is Stage.CONFIRM else Phase.SEARCH, done, total)
 
 
-def _each(tasks: Tasks[tuple[Point, str]], blocks: SearchBlocks) -> Iterator[Measured]:
-    """Every Point that is asked for, as soon as there is something to compare it with."""
+def _measure_each(
+    tasks: Tasks[tuple[Point, str]],
+    blocks: SearchBlocks,
+    record: Callable[[Sequence[Measured]], None],
+    before_waiting: Callable[[], None],
+) -> None:
+    """Every Point that is asked for; recorded as soon as there is something to compare it with."""
     try:
         while True:
-            with tasks.one() as task:
+            with tasks.one(before_waiting) as task:
                 if task is None:
                     break
                 found = blocks.measure(*task.what)
-            yield from found
+            record(found)
     except LaneLost:  # what was measured there before is compared with what there is
-        yield from blocks.compared()
+        record(blocks.compared())
         raise
-    yield from blocks.close()
+    record(blocks.close())
+
+
+def _tell(asker: Search, trials: Sequence[Trial], *, is_in_study: bool = False) -> None:
+    """What others recorded, as far as it is of this search."""
+    for trial in trials:
+        if _is_of(asker.space, trial):
+            asker.tell(trial, is_in_study=is_in_study)
+
+
+def _is_of(space: Space, trial: Trial) -> bool:
+    return trial.point == BASELINE or trial.point.is_baseline is space.is_baseline
 
 
 def _claim(kind: str, point: Point) -> str:
@@ -332,53 +382,6 @@ def _claim(kind: str, point: Point) -> str:
 
 def _task(kind: str, point: Point | None) -> Task[Point] | None:
     return Task(point, _claim(kind, point)) if point is not None else None
-
-
-def claim(folder: RunFolder, claimant: Claimant) -> None:
-    """Make the folder the claimant's own.
-
-    Raises UsageError if it holds records of another sweep, or measured under something else: figures
-    of different models, prompts, engines or machines are never put together.
-    """
-    environment = claimant.environment()
-    if folder.blocks() or any(t.point != BASELINE for t in folder.trials()):
-        earlier = own_sweep(folder)
-        changed = differences(folder.read_json("environment.json"), environment)
-        if earlier.identity() != claimant.sweep.identity():
-            changed = ["the sweep file (only name, budget and patience may)"]
-        if changed:
-            raise UsageError(
-                f"{folder.path} holds the records of another sweep; what changed: {', '.join(changed)}."
-                " Name another folder with --run, or remove this one"
-            )
-    else:
-        folder.study_file.unlink(missing_ok=True)  # of a start that failed before it measured anything
-    folder.write_text("sweep.yaml", claimant.sweep.to_yaml())
-    folder.write_json("environment.json", environment)
-
-
-def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
-    """What decides a measurement and is no longer the same, by name; unknown counts as the same."""
-    decided = [
-        ("sides", "the configurations compared"),
-        ("served", "model files"),
-        ("prompts", "prompts"),
-        ("references", "the references of the prompts"),
-        ("load", "arrival times"),
-        ("images", "container images"),
-    ]
-    found = [name for key, name in decided if key in before and before[key] != now.get(key)]
-    then, host = before.get("host", {}), now["host"]
-    if _cards(then) and _cards(then) != _cards(host):
-        found.append("GPUs or their power limits")
-    return found + [
-        key for key in ("engine", "host", "cpu", "gpu_driver") if then.get(key, host[key]) != host[key]
-    ]
-
-
-def _cards(host: Mapping[str, Any]) -> list[tuple[str, float | None]]:
-    """The GPUs of a fingerprint by UUID, with their limits; those of earlier versions had no UUID."""
-    return [(gpu["uuid"], gpu["power_limit_w"]) for gpu in host.get("gpus", ()) if "uuid" in gpu]
 
 
 class Clock:

@@ -12,6 +12,7 @@ from analysis.answer import answer
 from analysis.findings import best_verdict
 from analysis.report_input import ReportInput
 from results.errors import UsageError
+from results.open_run import is_url, runs_at
 from results.records import BASELINE, VerdictKind
 from results.store import RunFolder
 from sweeps.outcome import read_run
@@ -44,12 +45,20 @@ class Row:
     broken: str = ""  # what is wrong
 
 
-def runs_in(folder: Path) -> list[Row]:
-    """The runs in a folder, or the one that it is itself; the newest first. Raises UsageError."""
+def runs_in(where: Path | str) -> list[Row]:
+    """The runs in a folder, a database or below a URL, or the one that it is itself; the newest first.
+
+    Raises UsageError.
+    """
+    folders = runs_at(where) if isinstance(where, str) and is_url(where) else _folders(Path(where))
+    return sorted(map(_row, folders), key=lambda row: row.started_at or 0.0, reverse=True)
+
+
+def _folders(folder: Path) -> list[RunFolder]:
     if not folder.is_dir():
         raise UsageError(f"{folder} is no folder: name a folder of runs")
     paths = [folder] if _is_run(folder) else [path for path in folder.iterdir() if _is_run(path)]
-    return sorted(map(_row, paths), key=lambda row: row.started_at or 0.0, reverse=True)
+    return [RunFolder(path) for path in paths]
 
 
 def _is_run(path: Path) -> bool:
@@ -59,14 +68,14 @@ def _is_run(path: Path) -> bool:
         return True
 
 
-def _row(path: Path) -> Row:
-    folder = RunFolder(path)
+def _row(folder: RunFolder) -> Row:
+    path = folder.path
     size = sum(file.stat().st_size for file in path.rglob("*") if file.is_file())
     try:
         return _read(folder, size)
     except (UsageError, OSError, ValueError, LookupError, TypeError) as error:  # whatever lies in a file
         why = words.one_line(str(error) or type(error).__name__)
-        return Row(str(path), size, path.stat().st_mtime, BROKEN, path.name, broken=why)
+        return Row(folder.shown, size, path.stat().st_mtime, BROKEN, _called(folder.shown), broken=why)
 
 
 def _read(folder: RunFolder, size: int) -> Row:
@@ -74,7 +83,7 @@ def _read(folder: RunFolder, size: int) -> Row:
     sweep, starts = own_sweep(folder), sessions_of(folder)
     best = best_verdict(report)
     return Row(
-        path=str(folder.path),
+        path=folder.shown,
         size_bytes=size,
         started_at=starts[0]["began_at"] if starts else folder.sweep_file.stat().st_mtime,
         state=standing(folder).state,
@@ -86,6 +95,11 @@ def _read(folder: RunFolder, size: int) -> Row:
         speedup=words.factor(best.effect.log_ratio) if best is not None and best.effect else None,
         interval=factors(best.effect) if best is not None else None,
     )
+
+
+def _called(path: str) -> str:
+    """The last part of the path of a run, or its name in a database."""
+    return path.rpartition("?run=")[2].rpartition("/")[2]
 
 
 def _verdict(report: ReportInput, state: State) -> str:
@@ -117,14 +131,14 @@ def runs_table(rows: list[Row]) -> "Table":
         )
     for row in rows:
         serves, trials = f"{row.engine} {row.model}".strip(), "" if row.broken else str(row.trials)
-        cells = (Path(row.path).name, row.state, serves, trials, row.verdict, _day(row), _size(row))
+        cells = (_called(row.path), row.state, serves, trials, row.verdict, _day(row), _size(row))
         table.add_row(*(Text(words.clean(cell)) for cell in cells))
     return table
 
 
 def complaints(rows: list[Row]) -> list[str]:
     """What is wrong with the broken ones."""
-    return [words.clean(f"{Path(row.path).name} is broken: {row.broken}") for row in rows if row.broken]
+    return [words.clean(f"{_called(row.path)} is broken: {row.broken}") for row in rows if row.broken]
 
 
 def _day(row: Row) -> str:

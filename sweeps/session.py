@@ -43,15 +43,15 @@ class Standing:
 @contextmanager
 def session(folder: RunFolder) -> Iterator[None]:
     """Calibrate the client, and note when this start began, which process it is, and how it ended."""
-    earlier, began_at = _closed(folder), time.time()
+    began_at = time.time()
     calibration: Mapping[str, object] = {}
 
     def note(ended_at: float | None = None, why: str = "") -> None:
         told = {"began_at": began_at, "ended_at": ended_at, "why": why, "calibration": calibration}
-        folder.write_json(SESSIONS_FILE, {"sessions": [*earlier, {**told, **_identity()}]})
+        _write(folder, {**told, "driver": folder.driver, **_identity()})
 
     note()
-    (folder.path / ENDED_FILE).unlink(missing_ok=True)
+    folder.remove(ENDED_FILE)
     why = "it crashed"
     try:
         calibration = asdict(calibrate())
@@ -66,19 +66,26 @@ def session(folder: RunFolder) -> Iterator[None]:
         raise
     finally:
         note(time.time(), why)
-        (folder.path / NOW_FILE).unlink(missing_ok=True)
+        if not folder.living() - {folder.driver}:
+            folder.remove(NOW_FILE)
 
 
 def sessions_of(folder: RunFolder) -> list[dict[str, Any]]:
     """Every start of a run, the first one first."""
-    found = folder.read_json(SESSIONS_FILE).get("sessions", [])
-    return [s for s in found if isinstance(s, dict) and "began_at" in s]
+    return _starts(folder.read_json(SESSIONS_FILE))
+
+
+def _starts(known: Mapping[str, Any]) -> list[dict[str, Any]]:
+    return [s for s in known.get("sessions", []) if isinstance(s, dict) and "began_at" in s]
 
 
 def spent_s(sessions: Sequence[Mapping[str, Any]], now_at: float) -> float:
-    """Wall time of all starts; the last one counts until now unless it has ended."""
-    spans = [float((s.get("ended_at") or now_at) - s["began_at"]) for s in sessions]
-    return sum(max(0.0, span_s) for span_s in spans)
+    """Wall time in which any start was at work; one that has not ended counts until now."""
+    spent, until = 0.0, 0.0
+    for began_at, ended_at in sorted((s["began_at"], s.get("ended_at") or now_at) for s in sessions):
+        spent += max(0.0, ended_at - max(began_at, until))
+        until = max(until, ended_at)
+    return spent
 
 
 def last_sign_at(folder: RunFolder, began_at: float) -> float:
@@ -88,14 +95,19 @@ def last_sign_at(folder: RunFolder, began_at: float) -> float:
 
 
 def standing(folder: RunFolder) -> Standing:
-    """From the process that the last start noted. Reads only: no lock is taken, nothing is disturbed."""
+    """From the processes that the starts noted. Reads only: no lock is taken, nothing is disturbed."""
     starts = sessions_of(folder)
     if not starts:
         return Standing(State.NEW)
+    living = folder.living()
+    if at_work := [s for s in starts if s.get("driver") in living and s.get("ended_at") is None]:
+        return _at_work(at_work)
     last = starts[-1]
     if last.get("ended_at") is not None:
         return _ended(folder, last)
     seen_at, where = last_sign_at(folder, last["began_at"]), _identity()
+    if last.get("driver"):  # it would give signs of life, wherever it is
+        return Standing(State.KILLED, seen_at, why="it gives no sign of life")
     if last.get("host") != where["host"]:
         return Standing(State.ELSEWHERE, seen_at, last.get("pid"), "on another machine, or in a container")
     if last.get("boot") != where["boot"]:
@@ -107,6 +119,14 @@ def standing(folder: RunFolder) -> Standing:
     return Standing(State.KILLED, seen_at, why="its process is gone")
 
 
+def _at_work(starts: Sequence[Mapping[str, Any]]) -> Standing:
+    """Of drivers that give signs of life, here or elsewhere."""
+    here = next((s["pid"] for s in starts if s.get("host") == host_hash()), None)
+    only = "" if here is not None else "on another machine"
+    why = f"{len(starts)} drivers" if len(starts) > 1 else only
+    return Standing(State.RUNNING, min(s["began_at"] for s in starts), here, why)
+
+
 def _ended(folder: RunFolder, last: Mapping[str, Any]) -> Standing:
     if last.get("why"):
         return Standing(State.FAILED, last["ended_at"], why=last["why"])
@@ -116,12 +136,24 @@ def _ended(folder: RunFolder, last: Mapping[str, Any]) -> Standing:
     return Standing(State.INTERRUPTED, last["ended_at"])
 
 
-def _closed(folder: RunFolder) -> list[dict[str, Any]]:
-    """The earlier starts. One that was killed ended when it was last seen."""
-    earlier = sessions_of(folder)
-    if earlier and earlier[-1].get("ended_at") is None:
-        earlier[-1]["ended_at"] = last_sign_at(folder, earlier[-1]["began_at"])
-    return earlier
+def _write(folder: RunFolder, mine: Mapping[str, Any]) -> None:
+    """Put in what this start says. An earlier one that was killed ended when it was last seen."""
+    living = folder.living()
+    lost = [s["began_at"] for s in sessions_of(folder) if s.get("ended_at") is None]
+    seen_at = {began_at: last_sign_at(folder, began_at) for began_at in lost}
+
+    def changed(known: Mapping[str, Any]) -> object:
+        others = [s for s in _starts(known) if _name_of(s) != _name_of(mine)]
+        for start in others:
+            if start.get("ended_at") is None and start.get("driver") not in living:
+                start["ended_at"] = seen_at.get(start["began_at"], start["began_at"])
+        return {"sessions": sorted([*others, mine], key=lambda s: float(s["began_at"]))}
+
+    folder.update_json(SESSIONS_FILE, changed)
+
+
+def _name_of(start: Mapping[str, Any]) -> tuple[object, ...]:
+    return start["began_at"], start.get("driver"), start.get("pid")
 
 
 def _identity() -> dict[str, object]:

@@ -3,7 +3,7 @@
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from analysis.duet import is_duet
 from analysis.noise import block_noise, trial_effect
@@ -11,6 +11,8 @@ from analysis.report_input import ReportInput
 from analysis.verdict import next_look
 from results.records import BASELINE, Block, Effect, Measurement, Phase, TrialState
 from results.store import RunFolder
+from sweeps.cluster.board import Seat, ended
+from sweeps.cluster.seats import Spent, at_once, gpus_per_server, seats_of, spent
 from sweeps.duet import conclusions
 from sweeps.estimate import Left, time_left, usual_block_s
 from sweeps.now import STAGE_FILE, Stage
@@ -75,10 +77,17 @@ class Status:
     left: Left | None
     gpus: int | None  # of the server; 0 = it uses none, None = not known yet
     answer: str  # one sentence
+    seats: tuple[Seat, ...] = ()  # of a cluster: every Lane that it had
+    spent: Spent | None = None  # likewise; None = on this machine
+    lanes: int = 1  # Blocks at once
+    usual_s: Mapping[str, float | None] = field(default_factory=dict)  # a Block, by phase
     duets: Sequence[str] = ()  # whether two servers are measured at once, and why, of each machine
 
     @property
     def machine_hours(self) -> float:
+        """Of one machine, or of one for each Lane."""
+        if self.spent is not None:
+            return self.spent.held / max(1, self.gpus or 1)
         return self.elapsed_s / SECONDS_PER_HOUR
 
     @property
@@ -94,6 +103,8 @@ def status_of(folder: RunFolder) -> Status:
     progress = _progress(folder, report, sweep)
     going_on = found.state is not State.FINISHED
     failed = [t for t in report.trials if t.failure is not None]
+    seats = _seats(folder, found)
+    gpus = gpus_per_server(seats, report.blocks) if seats else gpus_of(report.blocks)
     return Status(
         name=report.name,
         standing=found,
@@ -109,10 +120,26 @@ def status_of(folder: RunFolder) -> Status:
         elapsed_s=elapsed_s(folder, found, now_at),
         hours=sweep.budget.hours,
         left=remaining(folder, report.blocks, sweep) if going_on else None,
-        gpus=gpus_of(report.blocks),
+        gpus=gpus,
         answer=report.headline,
+        seats=tuple(seats),
+        spent=spent(seats, report.blocks, gpus or 0, _seen_at(found, now_at)) if seats else None,
+        lanes=at_once(seats),
+        usual_s={str(p): usual_block_s(report.blocks, p, sweep.confirm.finalists) for p in Phase},
         duets=conclusions(folder),
     )
+
+
+def _seats(folder: RunFolder, found: Standing) -> list[Seat]:
+    """As the driver wrote them; a driver that is gone measures nothing, whatever it wrote last."""
+    if found.state in (State.RUNNING, State.ELSEWHERE):
+        return seats_of(folder)
+    return [ended(seat, found.since_at or 0.0) for seat in seats_of(folder)]
+
+
+def _seen_at(found: Standing, now_at: float) -> float:
+    """Until when seats that were not given back were held: now, or when the driver was last seen."""
+    return now_at if found.state is State.RUNNING or found.since_at is None else found.since_at
 
 
 def time_left_in(folder: RunFolder) -> Left | None:
@@ -138,6 +165,7 @@ def remaining(folder: RunFolder, blocks: Sequence[Block], sweep: Sweep) -> Left 
         looks=sweep.confirm.looks[:1] if alone else sweep.confirm.looks,
         finalists=1 if compared else sweep.confirm.finalists,
         searching=searching,
+        lanes=at_once(seats_of(folder)),
     )
     if found is None or sweep.budget.hours is None:
         return found

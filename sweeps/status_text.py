@@ -11,12 +11,12 @@ from results.records import Effect
 from sweeps.now import Stage
 from sweeps.session import State
 from sweeps.status import SECONDS_PER_HOUR, Best, Progress, Running, Status
+from sweeps.status_nodes import SLOW, hours_fact, lane_facts, left_hours
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
 SCHEMA = 1  # of the JSON document
-SLOW = 2.0  # times as long as the Blocks before: worth a look
 NEXT = {
     State.INTERRUPTED: "the same command goes on",
     State.KILLED: "the same command goes on; at most the Block in flight is lost",
@@ -47,6 +47,7 @@ def _facts(status: Status) -> Iterator[tuple[str, str]]:
         yield "Duets", duet.removeprefix("duet: ")
     if status.running is not None:
         yield "Now", _now(status.running)
+    yield from lane_facts(status)
     if status.best is not None:
         yield "Best so far", _best(status.best)
     if status.standing.state is not State.RUNNING:
@@ -60,7 +61,10 @@ def _facts(status: Status) -> Iterator[tuple[str, str]]:
     yield "Elapsed", _elapsed(status)
     if (left := status.left) is not None and left.high_s > 0:
         span = words.time_span(left.low_s, left.high_s)
-        yield "Left", f"about {span}{_hours(status, left.low_s, left.high_s)}"
+        on = f" on {words.count(status.lanes, 'place')}" if status.seats else ""
+        yield "Left", f"about {span}{on}{_hours(status, left.low_s, left.high_s)}"
+    if status.spent is not None:
+        yield hours_fact(status)
 
 
 def _state(status: Status) -> str:
@@ -69,7 +73,8 @@ def _state(status: Status) -> str:
         "" if found.since_at is None else time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(found.since_at))
     )
     if found.state is State.RUNNING:
-        return f"running, pid {found.pid}, since {when}"
+        where = ", ".join(filter(None, [f"pid {found.pid}" if found.pid else "", found.why]))
+        return f"running, {where}, since {when}"
     seen = {State.KILLED: "last seen ", State.ELSEWHERE: "last seen ", State.NEW: ""}.get(found.state, "")
     parts = (f"{found.state} {seen}{when}".strip(), words.one_line(found.why), NEXT.get(found.state, ""))
     return "; ".join(filter(None, parts))
@@ -119,7 +124,7 @@ def _elapsed(status: Status) -> str:
 
 def _hours(status: Status, *seconds: float) -> str:
     """The same in hours of the GPUs, or of the machine where there are none; "" if that is not known."""
-    if status.gpus is None:
+    if status.gpus is None or status.spent is not None:  # of a cluster: what was held and measured
         return ""
     hours = [s / SECONDS_PER_HOUR * (status.gpus or 1) for s in seconds]
     span = " to ".join(dict.fromkeys(f"{h:.2g}" if h < 10 else f"{h:.0f}" for h in hours))
@@ -137,6 +142,8 @@ def status_json(status: Status) -> str:
             "interval": factors(status.best.effect),
             "confirmed": status.best.confirmed or None,
         }
+    if status.spent is not None:
+        document["gpu_hours_left"] = left_hours(status)
     document |= {"machine_hours": status.machine_hours, "gpu_hours": status.gpu_hours, "schema": SCHEMA}
     return msgspec.json.format(msgspec.json.encode(document), indent=2).decode()
 

@@ -6,7 +6,6 @@ Optuna's journal is search state only. It is made again from the Trials whenever
 a damaged or missing journal, and trials that were running when the tool was killed, cost nothing.
 """
 
-import logging
 import math
 import random
 from collections.abc import Sequence
@@ -17,9 +16,11 @@ from typing import TYPE_CHECKING
 from analysis.findings import eligible
 from results.reasons import MACHINE_FAULTS, Reason
 from results.records import BASELINE, EQUAL_WEIGHTS, Block, Point, Trial, TrialState, Weights
+from results.sharing import StudyPlace
 from sweeps.memory import does_not_fit
 from sweeps.proposal import Proposal, propose
 from sweeps.space import Space, iter_start_points
+from sweeps.studies import DRIVER, NUMBER, begin, fail_what_is_left_open, told_before
 
 if TYPE_CHECKING:
     import optuna
@@ -44,13 +45,13 @@ class Search:
         *,
         trials: int,
         seed: int,
-        journal: Path,
+        journal: Path | StudyPlace,
         objective: str = "tokens_per_s",
         weights: Weights = EQUAL_WEIGHTS,
         past: Sequence[Trial] = (),
         blocks: Sequence[Block] = (),
     ) -> None:
-        """`past`: Trials of an earlier start. `blocks`: all of the run, with those still to come.
+        """`past`: Trials of the run so far. `blocks`: all of the run, with those still to come.
 
         Whoever measures goes on adding to that list: what was counted in it feeds the cost model.
         """
@@ -58,7 +59,10 @@ class Search:
         self._budget = trials
         self._objective, self._weights = objective, weights
         self._blocks = blocks
-        self._study = _new_study(journal, seed)
+        self._study = begin(journal, space, seed)
+        self._shared = journal if isinstance(journal, StudyPlace) else None
+        if self._shared is not None:
+            fail_what_is_left_open(self._study, self._shared)
         self._random = random.Random(seed)
         # Good guesses first, but most of the budget is for what nobody guessed.
         most = min(math.ceil(START_SHARE * trials), len(space.methods) + MORE_STARTS)
@@ -67,8 +71,13 @@ class Search:
         self._out_of_memory: list[Trial] = []
         self._told: dict[str, Trial] = {}  # by the keys of their Points
         self._asked: dict[str, optuna.Trial] = {}  # by Point: not told yet
+        told = told_before(self._study)
         for trial in past:
-            self.tell(trial)
+            self.tell(trial, is_in_study=trial.number in told)
+
+    @property
+    def space(self) -> Space:
+        return self._space
 
     @property
     def remaining(self) -> int:
@@ -85,6 +94,8 @@ class Search:
 
         `elsewhere`: Points that other drivers have under way.
         """
+        if self._shared is not None:
+            fail_what_is_left_open(self._study, self._shared)
         remaining = self.remaining - len(self._asked) - elsewhere
         if remaining <= 0 or not self._unknown():
             return None
@@ -101,8 +112,11 @@ class Search:
                 return self._take(proposal.point), proposal.source
         return self._sampled(), SAMPLER
 
-    def tell(self, trial: Trial) -> None:
-        """Record the outcome of a Point that was asked for, or of an earlier run's Trial."""
+    def tell(self, trial: Trial, *, is_in_study: bool = False) -> None:
+        """Record the outcome of a Point that was asked for, or of an earlier run's Trial.
+
+        `is_in_study`: another driver has told it to the study that both share.
+        """
         if trial.point == BASELINE:  # known without a Block
             self._told[BASELINE.key] = trial
             return
@@ -113,6 +127,10 @@ class Search:
         self._told |= {trial.point.key: trial, trial.launched.key: trial}
         if trial.launched.key not in self._space.points:
             return  # measured under a Space that has changed since: known, but not the sampler's
+        if is_in_study:
+            if (asked := self._asked.pop(trial.launched.key, None)) is not None:
+                self._study.tell(asked, state=_failed())  # the other's counts
+            return
         if trial.launched.key not in self._asked:
             self._take(trial.launched)
         _tell(self._study, self._asked.pop(trial.launched.key), trial)
@@ -157,7 +175,12 @@ class Search:
         self._study.enqueue_trial(self._space.parameters(point))
         trial = self._study.ask()
         self._space.suggest(trial)
+        return self._under_way(trial, point)
+
+    def _under_way(self, trial: "optuna.Trial", point: Point) -> Point:
         trial.set_user_attr("point", point.label)
+        if self._shared is not None:
+            trial.set_user_attr(DRIVER, self._shared.driver)
         self._asked[point.key] = trial
         return point
 
@@ -179,9 +202,7 @@ class Search:
                 trial.set_constraint("failed", 1.0)
                 self._study.tell(trial, state=_pruned())
             else:
-                trial.set_user_attr("point", point.label)
-                self._asked[point.key] = trial
-                return point
+                return self._under_way(trial, point)
         return self._take(self._random.choice(self._hopeful() or self._unknown()))
 
     def _looks_doomed(self, point: Point) -> bool:
@@ -252,27 +273,8 @@ def _log_speedup(trial: Trial) -> float:
     return trial.log_speedup if trial.log_speedup is not None else float("-inf")
 
 
-def _new_study(journal: Path, seed: int) -> "optuna.Study":
-    import optuna
-    from optuna.storages import JournalStorage
-    from optuna.storages.journal import JournalFileBackend
-
-    optuna.logging.set_verbosity(logging.ERROR)
-    for stale in journal.parent.glob(journal.name + "*"):
-        stale.unlink()
-    study = optuna.create_study(
-        study_name=journal.parent.name,
-        direction="maximize",
-        storage=JournalStorage(JournalFileBackend(str(journal))),
-        sampler=optuna.samplers.TPESampler(seed=seed, constant_liar=True),
-        pruner=optuna.pruners.NopPruner(),
-    )
-    study.set_user_attr("value", "log(speed-up over the baseline): 0 = as fast, 0.0953 = 1.10x")
-    return study
-
-
 def _tell(study: "optuna.Study", asked: "optuna.Trial", trial: Trial) -> None:
-    for name, told in _attributes(trial).items():
+    for name, told in {**_attributes(trial), NUMBER: trial.number}.items():
         asked.set_user_attr(name, told)
     for name, value in trial.limits.items():
         asked.set_constraint(name, value)

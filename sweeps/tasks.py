@@ -51,13 +51,14 @@ class Tasks(Generic[T]):
         return self._in_flight + self._sharing.held_by_others(self._kind)
 
     @contextmanager
-    def one(self) -> Iterator[Task[T] | None]:
+    def one(self, before_waiting: Callable[[], None] = lambda: None) -> Iterator[Task[T] | None]:
         """The next Task while somebody is at work on it; None when all is done.
 
-        What ends with LaneLost is handed out again, unless it does so every time (MeasurementInvalid); any
-        other error ends all.
+        `before_waiting` is called when there is none now: whoever keeps something back that others wait
+        for records it then. What ends with LaneLost is handed out again, unless it does so every time
+        (MeasurementInvalid); any other error ends all.
         """
-        task = self._take()
+        task = self._take(before_waiting)
         if task is None:
             yield None
             return
@@ -73,7 +74,7 @@ class Tasks(Generic[T]):
             with self._sharing.exclusive():
                 self._in_flight -= 1
 
-    def _take(self) -> Task[T] | None:
+    def _take(self, before_waiting: Callable[[], None]) -> Task[T] | None:
         while not self._is_over and self._go_on():
             with self._sharing.exclusive():
                 task = self._lost.pop() if self._lost else self._unclaimed()
@@ -82,6 +83,7 @@ class Tasks(Generic[T]):
                     return task
                 if not self.in_flight:
                     return None
+            before_waiting()
             time.sleep(self._sharing.poll_s)
         return None
 

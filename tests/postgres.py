@@ -37,35 +37,67 @@ def needed_programs() -> Path:
     )
 
 
-@contextmanager
-def served() -> Iterator[str]:
-    """`HOST:PORT` of a server that has nothing but the user `USER`, who owns it."""
-    folder, port = Path(tempfile.mkdtemp(prefix="tuner-postgres-")), free_port()
-    settings = (
-        f"port={port}",
-        "listen_addresses=127.0.0.1",
-        f"unix_socket_directories={folder}",
-        "fsync=off",
-    )
-    try:
+class Server:
+    """Can be stopped and started again on the same data, at the same port."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder, self._port = folder, free_port()
+        self._process: subprocess.Popen[bytes] | None = None
         _initialise(folder)
-        command: list[str | Path] = [
-            needed_programs() / "postgres",
-            "-D",
-            folder / "data",
-            *(f"--{s}" for s in settings),
-        ]
-        with (folder / "log").open("wb") as log:
-            server = subprocess.Popen(command, user=_owner(), cwd=folder, stdout=log, stderr=log)
+
+    @property
+    def where(self) -> str:
+        return f"127.0.0.1:{self._port}"
+
+    def start(self) -> None:
+        """Returns when it answers."""
+        settings = (
+            f"port={self._port}",
+            "listen_addresses=127.0.0.1",
+            f"unix_socket_directories={self._folder}",
+            "fsync=off",
+        )
+        command: list[str | Path] = [needed_programs() / "postgres", "-D", self._folder / "data"]
+        path = self._folder / "log"
+        with path.open("wb") as log:
+            server = subprocess.Popen(
+                [*command, *(f"--{s}" for s in settings)],
+                user=_owner(),
+                cwd=self._folder,
+                stdout=log,
+                stderr=log,
+            )
+        self._process = server
+        wait_for(lambda: server.poll() is not None or "ready to accept" in path.read_text())
+        assert server.poll() is None, path.read_text()
+
+    def stop(self) -> None:
+        """Without waiting for its clients; what was committed is kept."""
+        assert self._process is not None
+        self._process.send_signal(signal.SIGINT)
+        self._process.wait()
+
+
+@contextmanager
+def running() -> Iterator[Server]:
+    """A server that has nothing but the user `USER`, who owns it."""
+    folder = Path(tempfile.mkdtemp(prefix="tuner-postgres-"))
+    try:
+        server = Server(folder)
+        server.start()
         try:
-            wait_for(lambda: server.poll() is not None or "ready to accept" in (folder / "log").read_text())
-            assert server.poll() is None, (folder / "log").read_text()
-            yield f"127.0.0.1:{port}"
+            yield server
         finally:
-            server.send_signal(signal.SIGINT)  # ends without waiting for its clients
-            server.wait()
+            server.stop()
     finally:
         shutil.rmtree(folder)
+
+
+@contextmanager
+def served() -> Iterator[str]:
+    """`HOST:PORT` of one that runs as long as it is needed."""
+    with running() as server:
+        yield server.where
 
 
 def address(server: str, database: str = "postgres", user: str = USER, password: str = PASSWORD) -> str:

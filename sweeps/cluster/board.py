@@ -6,6 +6,8 @@ from dataclasses import asdict, dataclass, replace
 from threading import Lock
 from typing import Any
 
+import msgspec
+
 from results.records import Phase, Point
 from results.store import RunFolder
 
@@ -27,13 +29,24 @@ class Seat:
     block_since_at: float | None = None
 
 
+def ended(seat: Seat, at: float = 0.0) -> Seat:
+    """A seat whose driver is gone, if it was not given back: it was there until then, or until `at`."""
+    if seat.ended_at is not None:
+        return seat
+    seen_at = max(seat.since_at, seat.block_since_at or 0.0, at)
+    what = f" during Block {seat.block}" if seat.block is not None else ""
+    lost = f"its driver ended{what}"
+    return replace(seat, block=None, phase="", arms=(), block_since_at=None, ended_at=seen_at, lost=lost)
+
+
 class Board:
-    """Written by the driver whenever something changes."""
+    """Written by the driver whenever something changes. Seats of earlier starts are kept."""
 
     def __init__(self, folder: RunFolder) -> None:
         self._folder, self._lock = folder, Lock()
-        self._seats: list[Seat] = []
-        self._hosts: dict[str, Mapping[str, object]] = {}
+        told = folder.read_json(NODES_FILE)  # by earlier starts
+        self._seats = [ended(msgspec.convert(seat, Seat, strict=False)) for seat in told.get("seats", ())]
+        self._hosts: dict[str, Mapping[str, object]] = dict(told.get("hosts", {}))
 
     def comes(self, node: str, gpus: Sequence[str], host: Mapping[str, object]) -> int:
         """A Lane is there; returns its seat."""

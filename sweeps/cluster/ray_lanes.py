@@ -28,6 +28,8 @@ from sweeps.observer import Observer
 from sweeps.prepare import Plan
 
 NODE_ID = "ray.io/node-id"  # the label that Ray gives every node
+# Else Ray kills the children of an actor that ends: the guards, before they can end their servers.
+LET_GUARDS_LIVE = {"RAY_kill_child_processes_on_worker_exit": "false"}
 MOST_WHY = 120  # characters of Ray's reason for a loss
 POLL_S = 1.0
 HEAD_TIMEOUT_S = 5.0  # for a connection to it; Ray itself aborts a driver after a minute without its head
@@ -104,6 +106,7 @@ class Cluster:
             num_gpus=self._needs.get("GPU", 0),
             resources=dict(self._section.resources) or None,
             label_selector=labels or None,
+            runtime_env={"env_vars": LET_GUARDS_LIVE},
         )
         return made.remote(self._order)
 

@@ -35,8 +35,9 @@ from sweeps.nightly.version import (
     version,
 )
 from sweeps.observer import Observer
+from sweeps.opened import opened
 from sweeps.outcome import CHECK_FILE
-from sweeps.run import Clock, end, opened
+from sweeps.run import Clock, end
 from sweeps.session import sessions_of, spent_s
 from sweeps.setup import Setup
 from sweeps.sweep import Sweep

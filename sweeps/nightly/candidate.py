@@ -19,8 +19,9 @@ from sweeps.nightly.pin import Pin
 from sweeps.nightly.version import Version, differences, environment_of, reading_of, version
 from sweeps.now import Stage, write_stage
 from sweeps.observer import Observer
+from sweeps.opened import opened
 from sweeps.outcome import CHECK_FILE
-from sweeps.run import Clock, end, opened
+from sweeps.run import Clock, end
 from sweeps.session import sessions_of, spent_s
 from sweeps.sweep import Sweep
 

@@ -24,8 +24,8 @@ from sweeps.nightly.fingerprint import segment_of, versions_of
 from sweeps.nightly.pin import Pin, read_pin
 from sweeps.now import Stage, write_stage
 from sweeps.observer import Observer
+from sweeps.opened import opened
 from sweeps.prepare import Plan
-from sweeps.run import opened
 
 NO_ACCIDENT = 2  # Blocks in which the winner has no figure, and there is no need for a third
 EXIT_CODES = {

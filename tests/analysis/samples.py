@@ -35,7 +35,7 @@ from results.records import (
     Verdict,
     VerdictKind,
 )
-from tests.analysis import maps
+from tests.analysis import clusters, maps
 from tests.analysis.load_samples import LOG, over_time
 
 CLASSES = ("code edit", "extraction", "reasoning", "chat", "translation")
@@ -359,6 +359,8 @@ SAMPLES = {
     "failures": only_failures,
     "map": maps.sample,
     "searched-map": maps.sample_of_a_search,
+    "cluster": clusters.sample,
+    "cluster-depends": clusters.sample_that_depends,
 }
 
 

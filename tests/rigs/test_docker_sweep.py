@@ -21,8 +21,8 @@ from results.reasons import Reason
 from results.records import BASELINE, KnobValue, Phase, Point, TrialState
 from results.store import RunFolder
 from sweeps.arm import measure, up
+from sweeps.opened import claim
 from sweeps.prepare import prepare
-from sweeps.run import claim
 from sweeps.sweep import Sweep, load_sweep
 from tests.rigs.needed import needed_image, needed_rig
 from tests.waiting import wait_for

@@ -6,7 +6,13 @@ from typing import Any
 import pytest
 
 from results.records import Phase
-from sweeps.forecast import ASSUMED_PROMPT_TOKENS_PER_S, comparison_time, sensitivity, sweep_time
+from sweeps.forecast import (
+    ASSUMED_PROMPT_TOKENS_PER_S,
+    comparison_time,
+    forecast,
+    sensitivity,
+    sweep_time,
+)
 from sweeps.prepare import Plan, prepare
 from sweeps.sweep import Sweep
 
@@ -49,3 +55,34 @@ def _minutes(said: str) -> int:
     found = re.match(r"About (\d+) min", said)
     assert found
     return int(found[1])
+
+
+# --- a cluster
+
+
+def on_cluster(**section: Any) -> Plan:
+    return plan(launcher="ray", ray={"address": "127.0.0.1:1", **section}, budget={"trials": 6})
+
+
+def test_a_cluster_that_cannot_be_reached_is_said_and_stops_nothing() -> None:
+    found = forecast(on_cluster(gpus=8, resources={"rack": 1}, labels={"zone": "b"}))
+    (said,) = (note for note in found.notes if "One server takes" in note)
+    assert said.startswith(
+        "One server takes 1 CPU, 8 GPU, 1 rack of a node, zone: b. How many fit is not known:"
+    )
+    assert "at once" not in found.time
+
+
+def test_without_a_cluster_nothing_is_said_of_one() -> None:
+    assert not any("One server takes" in note for note in forecast(plan()).notes)
+
+
+def test_blocks_at_once_shorten_the_time_and_not_the_gpu_hours() -> None:
+    asked = on_cluster(gpus=8)
+    alone, six = sweep_time(asked), sweep_time(asked, 6)
+    assert "with 6 Blocks at once" in six and "at once" not in alone
+    in_all = [int(re.findall(r"(\d+) min", said)[-1]) for said in (alone, six)]
+    assert in_all[1] < in_all[0] / 2
+    hours = [said.partition("that is ")[2] for said in (alone, six)]
+    assert hours[0] and hours[0] == hours[1]
+    assert "On 8 GPUs for each Block" in six

@@ -17,8 +17,8 @@ from results.errors import UsageError
 from results.reasons import Reason
 from results.records import BASELINE, Block, GpuTelemetry, Phase, Point, Telemetry, Trial, TrialState
 from results.store import RunFolder
+from sweeps.opened import claim
 from sweeps.prepare import prepare
-from sweeps.run import claim
 from sweeps.sweep import Sweep
 from sweeps.trial import trial_of
 from tests.analysis.build import CHAT, FAST, arm, block, measurement

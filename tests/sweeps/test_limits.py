@@ -21,9 +21,10 @@ from results.sharing import Alone
 from results.store import RunFolder
 from sweeps.lanes import OneLane
 from sweeps.limits import check_measurable
+from sweeps.opened import claim
 from sweeps.outcome import EXIT_CODES, read_run
 from sweeps.prepare import prepare
-from sweeps.run import Run, claim, run_sweep
+from sweeps.run import Run, run_sweep
 from sweeps.study import finalists
 from sweeps.sweep import Sweep, json_schema, parse_sweep
 from tests.nvml import Scripted, gpu

@@ -17,9 +17,10 @@ from results.errors import MeasurementInvalid, UsageError
 from results.reasons import Reason
 from results.records import BASELINE, Phase, Point, Rewrite, Trial, TrialState, Verdict, VerdictKind
 from results.store import RunFolder
+from sweeps.opened import claim
 from sweeps.outcome import EXIT_CODES, read_run
 from sweeps.prepare import Plan, prepare
-from sweeps.run import claim, run_sweep
+from sweeps.run import run_sweep
 from sweeps.space import Rules
 from sweeps.sweep import Sweep
 from sweeps.trial import BASELINE_TRIAL

@@ -21,7 +21,7 @@ def tasks_of(pieces: Iterator[str], go_on: Callable[[], bool] = lambda: True) ->
 
 
 def taken(tasks: Tasks[str]) -> list[str]:
-    found = []
+    found: list[str] = []
     while True:
         with tasks.one() as task:
             if task is None:
@@ -30,7 +30,8 @@ def taken(tasks: Tasks[str]) -> list[str]:
 
 
 def test_each_piece_is_handed_out_once() -> None:
-    tasks, found = tasks_of(iter("abcdefgh")), list[str]()
+    found: list[str] = []
+    tasks = tasks_of(iter("abcdefgh"))
     threads = [threading.Thread(target=lambda: found.extend(taken(tasks))) for _ in range(4)]
     for thread in threads:
         thread.start()
@@ -40,7 +41,8 @@ def test_each_piece_is_handed_out_once() -> None:
 
 
 def test_who_finds_nothing_waits_for_what_another_may_lose() -> None:
-    tasks, found = tasks_of(iter("a")), []
+    found: list[str] = []
+    tasks = tasks_of(iter("a"))
     with pytest.raises(LaneLost), tasks.one() as task:
         assert task is not None
         waiting = threading.Thread(target=lambda: found.extend(taken(tasks)))
