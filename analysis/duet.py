@@ -8,16 +8,16 @@ import math
 from collections import defaultdict
 from collections.abc import Sequence
 from enum import StrEnum
-from statistics import fmean, stdev
+from statistics import fmean
 
 from analysis.block import mean_log_speedup
-from analysis.statistics import look_alpha, t_quantile
+from analysis.statistics import t_quantile
 from analysis.verdict import decide
 from analysis.words import signed_percent
 from results.records import EQUAL_WEIGHTS, ArmRun, Block, Effect, VerdictKind, Weights
 
-# Blocks of the check after which it may end. Eight tell sets apart from equal ones within 2 % where a Block
-# varies by up to 1.8 % (see `bearable_sd`); one that varies more gains little by a duet's pairing.
+# Blocks of the check after which it may end. Eight exclude a bias of 2 % where a Block varies by up to 1.8 %;
+# one that varies more gains little by a duet's pairing.
 LOOKS = (4, 6, 8)
 ALPHA = 0.05  # chance that equal sets are called biased, over all looks
 
@@ -47,26 +47,15 @@ def check_sets(
     return (Sets.NOISY if len(log_ratios) >= max(looks) else Sets.OPEN), effect
 
 
-def bearable_sd(
-    margin: float, blocks: int = LOOKS[-1], *, looks: Sequence[int] = LOOKS, alpha: float = ALPHA
-) -> float:
-    """Largest standard deviation of a Block's ratio whose interval around 0 still lies within the margin."""
-    quantile = t_quantile(blocks - 1, 1 - look_alpha(alpha, len(looks), 1) / 2)
-    return margin * math.sqrt(blocks) / quantile
-
-
-def said_of(state: Sets, effect: Effect | None, log_ratios: Sequence[float], margin: float) -> str:
-    """The outcome of a check in one sentence, no full stop."""
+def said_of(effect: Effect | None, margin: float) -> str:
+    """What a check has seen, and within what it must lie, in one sentence, no full stop."""
     if effect is None:
         return "the two sets were not compared to the end"
-    measured = (
+    return (
         f"baseline against baseline, set 0 is {signed_percent(effect.log_ratio)} against set 1"
-        f" ({signed_percent(effect.low)} to {signed_percent(effect.high)}, {effect.blocks} Blocks)"
+        f" ({signed_percent(effect.low)} to {signed_percent(effect.high)}, {effect.blocks} Blocks;"
+        f" within {signed_percent(-margin)} to {signed_percent(margin)} they count as equal)"
     )
-    if state is not Sets.NOISY:
-        return measured
-    varies, most = math.expm1(stdev(log_ratios)), math.expm1(bearable_sd(margin))
-    return f"{measured}: a Block varies by {varies:.1%}, {most:.1%} would be bearable"
 
 
 def set_ratio(block: Block, objective: str, weights: Weights = EQUAL_WEIGHTS) -> float | None:

@@ -136,7 +136,7 @@ class DuetLane:
 
     def _sentence(self, last_fault: str) -> str:
         state, effect = check_sets(self._ratios, margin_of(self._sweep))
-        seen = said_of(state, effect, self._ratios, margin_of(self._sweep))
+        seen = said_of(effect, margin_of(self._sweep))
         if state is Sets.EQUAL:
             return f"duet: two servers are measured at once; {seen}"
         because = {Sets.BIASED: "the sets are biased", Sets.NOISY: "the sets are too noisy"}
