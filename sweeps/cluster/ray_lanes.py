@@ -219,13 +219,14 @@ class RayLane:
 
 
 def gpus_of(plan: Plan) -> int:
-    """GPUs of one server on each node: what the file says, else one for each rank of an engine on GPUs."""
+    """GPUs of one Lane on each node: of a server, by the file or one for each rank; of two for duets."""
     assert plan.sweep.ray is not None
+    servers = 2 if plan.sweep.pairing == "duet" else 1
     if plan.sweep.ray.gpus is not None:
-        return plan.sweep.ray.gpus
+        return servers * plan.sweep.ray.gpus
     if plan.engine.device(BASELINE) != "cuda":
         return 0
-    return plan.engine.ranks(BASELINE, plan.served) // plan.sweep.ray.nodes
+    return servers * plan.engine.ranks(BASELINE, plan.served) // plan.sweep.ray.nodes
 
 
 def needs_of(section: Ray, gpus: int) -> Needs:
