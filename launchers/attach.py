@@ -94,6 +94,9 @@ class AttachedEndpoint:
     def ended_from_outside(self) -> str | None:
         return None
 
+    def part_ended(self) -> str:
+        return ""
+
 
 class AttachLauncher:
     """Launcher of what runs already. The command of such a Launch is the URL alone; its port is not used."""

@@ -4,16 +4,17 @@ The server is a thread of this process that speaks real HTTP/1.1 and SSE on loop
 other part of the tool is the real one. Tokens are words; a prompt always gets the same text.
 """
 
+import sys
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 from launchers.engines.deploy import Argv, Deployment
-from launchers.engines.engine import Capture, Knob, ReadBack, Recount, Served, SlotDrafts, Tracer
+from launchers.engines.engine import Capture, Knob, Rank, ReadBack, Recount, Served, SlotDrafts, Tracer
 from launchers.engines.http import ask, get_json, is_ok
 from launchers.engines.prometheus import fetch_samples, total
 from launchers.fake_server import FakeEndpoint, Fault, Script, class_before_colon
-from launchers.launcher import Endpoint, Launch
+from launchers.launcher import Endpoint, Launch, Launcher
 from launchers.port import refuse_if_taken
 from results.errors import LaunchFailed, MeasurementInvalid, UsageError
 from results.reasons import Reason
@@ -27,10 +28,12 @@ METHODS: Mapping[str, tuple[Knob, ...]] = {
     ),
 }
 CONTEXT_TOKENS = 4096
+MOST_NODES = 8
+RANK = Path(__file__).with_name("fake_rank.py")
 
 
 def _on_port(argv: Argv, host: str, port: int) -> Argv:
-    return (*argv[:-1], str(port))
+    return (*argv[:2], str(port), *argv[3:])
 
 
 DEPLOYMENT = Deployment(8080, lambda argv: [], address=_on_port, in_image=lambda argv: argv)
@@ -120,6 +123,14 @@ class FakeEngine:
     def ranks(self, point: Point, served: Served) -> int:
         return 2
 
+    def check_nodes(self, point: Point, served: Served, nodes: int) -> None:
+        if nodes > MOST_NODES:
+            raise UsageError(f"ray.nodes: the fake engine serves over {MOST_NODES} nodes at most")
+
+    def on_node(self, argv: Argv, rank: Rank) -> Argv:
+        words = (f"{rank.number}", f"{rank.nodes}", f"{rank.host}:{rank.port}")
+        return (*argv, *words) if rank.number == 0 else (sys.executable, "-S", "-E", str(RANK), *words)
+
     def torch_of(self, point: Point) -> None:
         return None
 
@@ -207,13 +218,18 @@ def _knobs(point: Point) -> tuple[Knob, ...]:
 
 
 class FakeLauncher:
-    """Launcher of the stand-in; the engine carries the script."""
+    """Launcher of the stand-in; the engine carries the script. Ranks above 0 are real processes."""
 
-    def __init__(self, engine: FakeEngine) -> None:
-        self._engine = engine
+    def __init__(self, engine: FakeEngine, processes: Launcher | None = None) -> None:
+        """`processes`: what starts those ranks, where there are any."""
+        self._engine, self._processes = engine, processes
 
     @contextmanager
-    def start(self, launch: Launch) -> Iterator[FakeEndpoint]:
+    def start(self, launch: Launch) -> Iterator[Endpoint]:
+        if str(RANK) in launch.argv and self._processes is not None:
+            with self._processes.start(launch) as rank:
+                yield rank
+            return
         if launch.argv[0] != "fake-server":
             raise LaunchFailed(Reason.START_FAILED, f"cannot run {launch.argv[0]}: not a fake server")
         refuse_if_taken(launch.port)

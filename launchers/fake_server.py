@@ -99,6 +99,9 @@ class FakeEndpoint:
     def ended_from_outside(self) -> str | None:
         return None
 
+    def part_ended(self) -> str:
+        return ""
+
     def die(self, exit_code: int, last_line: str) -> None:
         with self.log_path.open("a") as log:
             log.write(f"{last_line}\n")

@@ -18,9 +18,8 @@ class Launch:
     reads: tuple[Path, ...] = ()  # files and folders of this machine that it must see
     image: str | None = None  # of a container, in place of the launcher's own
     writes: tuple[Path, ...] = ()  # folders of this machine that it may write into
-    cores: tuple[
-        int, ...
-    ] = ()  # it may run on; () = all. Of a process alone: a container has its own setting
+    cores: tuple[int, ...] = ()  # it may run on; () = all. Of a process: a container has its own setting
+    others: tuple["Launch", ...] = ()  # of a server over several nodes: what rank 1, 2 ... is, on its node
 
 
 class Endpoint(Protocol):
@@ -49,6 +48,9 @@ class Endpoint(Protocol):
 
     def ended_from_outside(self) -> str | None:
         """The sentence that says so, if what the server ran in went away, and the server with it."""
+
+    def part_ended(self) -> str:
+        """Which rank of a server over several nodes ended, for people; "" = it is one, or lives."""
 
 
 class Launcher(Protocol):

@@ -10,10 +10,10 @@ from results.errors import UsageError
 LOOPBACK = "127.0.0.1"
 
 
-def free_port() -> int:
-    """A port nobody listens on now; another process may take it before it is used."""
+def free_port(host: str = LOOPBACK) -> int:
+    """A port nobody listens on at this address now; another process may take it before it is used."""
     with socket.socket() as sock:
-        sock.bind((LOOPBACK, 0))
+        sock.bind((host, 0))
         return int(sock.getsockname()[1])
 
 

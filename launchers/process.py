@@ -63,6 +63,9 @@ class ProcessEndpoint:
     def ended_from_outside(self) -> str | None:
         return None
 
+    def part_ended(self) -> str:
+        return ""
+
     def end(self) -> None:
         """Close the lifeline: the guard ends every process of the server, then itself."""
         assert self._guard.stdin is not None

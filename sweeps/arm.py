@@ -214,7 +214,8 @@ def up(
     sweep = setup.sweep
     arm = Arm(point, name, sweep.workload.max_tokens, setup.engine.counted_in_reply, sweep.goodput)
     arm.lossy, port = setup.engine.lossy(point, setup.served), free_port()
-    launch = launch_of(setup.engine, setup.served, point, port, setup.folder.logs / f"{name}.log")
+    log_path = setup.folder.logs / f"{name}.log"
+    launch = launch_of(setup.engine, setup.served, point, port, log_path, setup.group)
     launch = launch if instrument is None else instrumented(launch, instrument)
     arm.argv, arm.image = shown_command(launch, setup.places), setup.places(point.image).identity
     launch = launch if hardware is None else on_hardware(launch, hardware)  # elsewhere it has other names
@@ -402,7 +403,9 @@ def _admission(setup: Setup, endpoint: Endpoint, pace: Pace) -> AdmissionWatch:
 def _raise_if_dead(setup: Setup, endpoint: Endpoint, result: LoadResult, gpus: GpuWindow) -> None:
     """A server that ended or fell silent under load is named by its own log, not by the client's errors."""
     failed = next((r.error for r in result.requests if r.error is not None), None)
-    if failed is not None and not result.stalled and _is_gone(setup, endpoint):
+    may_be_gone = failed is not None and not result.stalled
+    # A group may be silent, or not have noticed yet, while one of its ranks is gone.
+    if _is_gone(setup, endpoint) if may_be_gone else endpoint.exit_code() is not None:
         raise MeasurementInvalid(*_cause(setup, endpoint, ready=True))
     if result.stalled:
         silence = failed or "no token on any stream"
@@ -431,7 +434,11 @@ def _cause(setup: Setup, endpoint: Endpoint, *, ready: bool) -> tuple[Reason, st
         return (Reason.CRASH_UNDER_LOAD if ready else Reason.START_OOM), f"{told}: {last_line}"
     if told := endpoint.ended_from_outside():
         return (Reason.SERVER_DIED if ready else Reason.START_FAILED), told
-    return setup.engine.cause(log, exit_code, ready=ready)
+    reason, evidence = setup.engine.cause(log, exit_code, ready=ready)
+    if part := endpoint.part_ended():  # the server was there, and one process of it crashed
+        reason = Reason.CRASH_UNDER_LOAD if reason is Reason.SERVER_DIED else reason
+        return reason, f"{part}: {evidence}"
+    return reason, evidence
 
 
 def _log(endpoint: Endpoint) -> str:

@@ -223,8 +223,6 @@ def _start_notes(start: ServerStart, reading: Reading) -> list[str]:
         notes.append(
             "the script has branches (if, case, for): every line was read as if it ran, check the values"
         )
-    if reading.args.get("nnodes", 1) != 1:
-        notes.append("several machines (--nnodes) are not started yet: only this one would be")
     if "config" in reading.args:
         notes.append("--config names a file with further settings, which were not read here")
     return notes

@@ -20,6 +20,7 @@ from results.records import BASELINE, Phase
 from results.secrets import is_secret
 from results.store import RunFolder
 from sweeps import workload as prompts_of
+from sweeps.cluster.nodes import check_nodes, nodes_of
 from sweeps.container import Container
 from sweeps.equal_sets import sets_of
 from sweeps.limits import check_measurable, goodput_notes
@@ -159,8 +160,9 @@ def plan_of(
     refuse_secret_args([*sweep.args, *sweep.shared])
     served = engine.resolve(sweep.model, sweep.draft, sweep.args, sweep.env)
     if sweep.container is not None:
-        check_room(sweep.container, engine.ranks(BASELINE, served))
+        check_room(sweep.container, engine.ranks(BASELINE, served) // nodes_of(sweep))
     space = space_of(engine, served, sweep)
+    check_nodes(sweep, engine, served, space.points.values())
     _check_paces(sweep, paces)
     grids = _grids(sweep, paces)
     _check_references(sweep, grids)

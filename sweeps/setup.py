@@ -1,12 +1,13 @@
 """What all arms of a run share: engine, model, prompts, paces, and where records go."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from analysis.accuracy import Reference, prompt_key
 from launchers.engines.engine import Engine, Served
 from launchers.engines.http import headers_for
+from launchers.group import Group, GroupLauncher
 from launchers.launcher import Endpoint, Launcher
 from launchers.place import Places, on_this_machine
 from results.records import KnobValue, Phase
@@ -30,6 +31,11 @@ class Setup:
     windows: Mapping[Phase, Sequence[Window]]  # the Cells of one arm-run, in order
     warm_up: Sequence[Prompt]  # one of each class and context, none of them measured if there are enough
     places: Places = on_this_machine  # where the servers run
+    group: Group | None = None  # the nodes that each of them runs over; None = one
+
+    def over(self, group: Group) -> "Setup":
+        """The same for servers that run over these nodes."""
+        return replace(self, group=group, launcher=GroupLauncher(self.launcher, group.members))
 
     @cached_property
     def nccl(self) -> NcclCheck:

@@ -159,6 +159,9 @@ class ContainerEndpoint:
             " (it was stopped or restarted; with live-restore they would go on)"
         )
 
+    def part_ended(self) -> str:
+        return ""
+
     def _had_outage(self) -> bool:
         """A daemon that was killed ends its containers when it is back."""
         return self._unanswered_at_s is not None and self._ended_at_s - self._unanswered_at_s < DAEMON_BACK_S

@@ -7,9 +7,12 @@ from pathlib import Path
 from launchers.containers.command import DOCKER, PODMAN
 from launchers.containers.images import Images
 from launchers.engines.deploy import Deployment
-from launchers.engines.engine import Engine, Instrument, Served
+from launchers.engines.engine import Engine, Instrument, Rank, Served
+from launchers.group import Group
 from launchers.launcher import Launch, Launcher
 from launchers.place import Places, on_this_machine
+from launchers.port import free_port
+from launchers.process import ProcessLauncher
 from results.records import Point
 from results.secrets import masked
 
@@ -56,11 +59,9 @@ def launcher_for(engine: Engine, run_dir: Path, places: Places = on_this_machine
         from launchers.fake import FakeEngine, FakeLauncher
 
         assert isinstance(engine, FakeEngine)
-        return FakeLauncher(engine)
+        return FakeLauncher(engine, ProcessLauncher(run_dir))
     if isinstance(places, Images):
         return places.launcher(run_dir)
-    from launchers.process import ProcessLauncher
-
     return ProcessLauncher(run_dir)
 
 
@@ -78,9 +79,31 @@ def deployment_of(name: str) -> Deployment:
     return DEPLOYMENT
 
 
-def launch_of(engine: Engine, served: Served, point: Point, port: int, log_path: Path) -> Launch:
-    """What to start for a Point."""
+def launch_of(
+    engine: Engine, served: Served, point: Point, port: int, log_path: Path, group: Group | None = None
+) -> Launch:
+    """What to start for a Point; over the nodes of a group, if there is one."""
+    if group is None:
+        return _launch_of(engine, served, point, port, log_path)
+    meeting = free_port(group.host)
+    ports = (port, *(member.free_port() for member in group.members))
+    ranks = [Rank(number, group.nodes, group.host, meeting) for number in range(group.nodes)]
+    launches = [
+        _launch_of(engine, served, point, port, _log_of(rank, log_path), rank)
+        for rank, port in zip(ranks, ports, strict=True)
+    ]
+    return replace(launches[0], others=tuple(launches[1:]))
+
+
+def _log_of(rank: Rank, log_path: Path) -> Path:
+    return log_path.with_name(f"{log_path.stem}.rank{rank.number}.log") if rank.number else log_path
+
+
+def _launch_of(
+    engine: Engine, served: Served, point: Point, port: int, log_path: Path, rank: Rank | None = None
+) -> Launch:
     argv = engine.command(point, served, port)
+    argv = argv if rank is None else engine.on_node(argv, rank)
     environment = engine.environment(point, served)
     return Launch(argv, port, log_path, environment, files_read(argv, served), image=point.image)
 

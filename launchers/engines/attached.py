@@ -8,7 +8,17 @@ from pathlib import Path
 from typing import Any, Self, cast
 
 from launchers.attach import is_on_this_machine
-from launchers.engines.engine import Capture, Engine, Knob, ReadBack, Recount, Served, SlotDrafts, Tracer
+from launchers.engines.engine import (
+    Capture,
+    Engine,
+    Knob,
+    Rank,
+    ReadBack,
+    Recount,
+    Served,
+    SlotDrafts,
+    Tracer,
+)
 from launchers.engines.http import ask, get_json, is_ok, post_json, use_key
 from launchers.launcher import Endpoint
 from results.environment import short_hash
@@ -133,6 +143,12 @@ class Attached:
 
     def ranks(self, point: Point, served: Served) -> int:
         return 1
+
+    def check_nodes(self, point: Point, served: Served, nodes: int) -> None:
+        raise UsageError("ray.nodes: nothing is started on any node")
+
+    def on_node(self, argv: tuple[str, ...], rank: Rank) -> tuple[str, ...]:
+        raise UsageError("nothing is started on any node")
 
     def torch_of(self, point: Point) -> None:
         return None

@@ -9,6 +9,7 @@ from results.records import KnobValue
 
 LENGTHS = (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 16, 24, 32)  # tokens drafted one after the other
 SET_BY_TUNER = "tuner sets it itself"
+OF_SEVERAL_NODES = "a server over several machines is `launcher: ray` with `ray: {nodes: N}`"
 DOUBLINGS = (1, 2, 4, 8, 16, 32, 64, 128)
 
 

@@ -64,6 +64,16 @@ class Recount:
     drafter: SpecCounters
 
 
+@dataclass(frozen=True, slots=True)
+class Rank:
+    """The place of one process in a server over several nodes."""
+
+    number: int  # 0 is the one that answers requests
+    nodes: int
+    host: str  # IP address of rank 0's node, where all meet
+    port: int  # a free one there
+
+
 class Instrument(Protocol):
     """Makes a server write files into a folder."""
 
@@ -192,6 +202,12 @@ class Engine(Protocol):
 
     def ranks(self, point: Point, served: Served) -> int:
         """Processes of the server that exchange tensors with each other (through NCCL, on GPUs)."""
+
+    def check_nodes(self, point: Point, served: Served, nodes: int) -> None:
+        """Raise UsageError if a server of this Point cannot be spread evenly over so many nodes."""
+
+    def on_node(self, argv: tuple[str, ...], rank: Rank) -> tuple[str, ...]:
+        """The command of one rank, from that of a server of one node. Only after `check_nodes`."""
 
     def torch_of(self, point: Point) -> tuple[Place, str] | None:
         """The Python whose torch, and with it NCCL, a server of this Point uses; None if it uses none."""

@@ -17,6 +17,11 @@ class Ray(Section):
     launcher: Literal["process", "docker"] = Field(
         default="process", description="how a node starts a server; docker: see `container`"
     )
+    nodes: Count = Field(
+        default=1,
+        description="nodes that one server runs over, all of them different; more than 1 needs an engine that"
+        " can (sglang, vllm) and ranks that divide over them",
+    )
     gpus: CountOrNone | None = Field(
         default=None,
         description="GPUs of one server on each node; by default one for each rank of an engine that computes"

@@ -8,6 +8,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 from launchers.engines import engine_named, launcher_for
+from launchers.group import Group
 from launchers.nvml import installed_gpus
 from results.environment import Environment, fingerprint
 from results.errors import UsageError
@@ -43,9 +44,12 @@ def order_of(plan: Plan) -> Order:
 class Worker:
     """Measures Blocks on the machine that it is made on; its servers end with its process."""
 
-    def __init__(self, order: Order, gpus: Sequence[str] = ()) -> None:
-        """`gpus`: what a container is given, by index or UUID; a process has them in its environment."""
-        self._order, self._gpus = order, gpus
+    def __init__(self, order: Order, gpus: Sequence[str] = (), group: Group | None = None) -> None:
+        """`gpus`: what a container is given, by index or UUID; a process has them in its environment.
+
+        `group`: the nodes that each server runs over, this one as rank 0's.
+        """
+        self._order, self._gpus, self._group = order, gpus, group
         self._scratch = tempfile.TemporaryDirectory(prefix="tuner-")  # removed with this object
 
     def fingerprint(self) -> Environment | str:
@@ -71,7 +75,8 @@ class Worker:
     def _setup(self) -> Setup:
         folder = RunFolder(Path(self._scratch.name))
         folder.create()
-        return setup_here(self._order, folder, self._gpus)
+        setup = setup_here(self._order, folder, self._gpus)
+        return setup if self._group is None else setup.over(self._group)
 
 
 def setup_here(order: Order, folder: RunFolder, gpus: Sequence[str] = ()) -> Setup:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from launchers.containers.options import ContainerOptions, bytes_of
 from launchers.port import LOOPBACK
 from results.errors import UsageError
+from sweeps.cluster.nodes import nodes_of
 from sweeps.export.about import about, engine_version, gpus_used, last_run
 from sweeps.export.choice import Choice
 from sweeps.export.server import Server, recorded, without
@@ -43,7 +44,12 @@ class Deployable:
 
 
 def deployable(choice: Choice, host: str | None, port: int | None) -> Deployable:
-    """Raises UsageError if no server of it was started by tuner."""
+    """Raises UsageError if no server of it was started by tuner, or if it takes several."""
+    if (nodes := nodes_of(choice.sweep)) > 1:
+        raise UsageError(
+            f"a server of this run is {nodes} commands, one a node, and tuner exports one: `argv` in"
+            " blocks.jsonl is that of rank 0; docs/server-groups.md says what the others are"
+        )
     server = recorded(choice.point, choice.sweep, choice.report.blocks)
     if server is None:
         raise UsageError(f"no server of {choice.point.label} was started in this run: nothing to export")

@@ -34,6 +34,9 @@ class Canned:
     def ended_from_outside(self) -> None:
         return None
 
+    def part_ended(self) -> str:
+        return ""
+
 
 @contextmanager
 def canned(

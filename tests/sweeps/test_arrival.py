@@ -44,6 +44,9 @@ class Running:
     def ended_from_outside(self) -> str | None:
         return None
 
+    def part_ended(self) -> str:
+        return ""
+
 
 def test_what_arrived_is_recorded_without_secrets(tmp_path: Path) -> None:
     own = {"NCCL_PROTO": "LL", "HF_TOKEN": "planted-secret", "PATH": "/bin", "NCCL_DEBUG": "WARN"}

@@ -13,7 +13,7 @@ import psutil
 from launchers.embedded.flags import BY_NAME, SPECULATIVE, flag_name
 from launchers.embedded.gguf import check_gguf
 from launchers.embedded.model import file_identity, find_model
-from launchers.engines.engine import Capture, Knob, ReadBack, Recount, Served, SlotDrafts, Tracer
+from launchers.engines.engine import Capture, Knob, Rank, ReadBack, Recount, Served, SlotDrafts, Tracer
 from launchers.engines.http import ask, get_json, is_ok, post_json
 from launchers.engines.llamacpp import knobs as rules
 from launchers.engines.llamacpp.log import (
@@ -175,6 +175,12 @@ class LlamaCpp:
 
     def ranks(self, point: Point, served: Served) -> int:
         return 1  # one process; builds with NCCL are not known to it
+
+    def check_nodes(self, point: Point, served: Served, nodes: int) -> None:
+        raise UsageError("ray.nodes: llama.cpp serves on one node (its RPC backend is not started by tuner)")
+
+    def on_node(self, argv: tuple[str, ...], rank: Rank) -> tuple[str, ...]:
+        raise UsageError("llama.cpp serves on one node")
 
     def torch_of(self, point: Point) -> None:
         return None

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from launchers.engines.command_line import (
     DOUBLINGS,
     LENGTHS,
+    OF_SEVERAL_NODES,
     SET_BY_TUNER,
     Grammar,
     Reading,
@@ -44,6 +45,7 @@ GRAMMAR = Grammar(
 OWN = {
     "host": SET_BY_TUNER,
     "port": SET_BY_TUNER,
+    **dict.fromkeys(("nnodes", "node-rank", "dist-init-addr", "nccl-init-addr"), OF_SEVERAL_NODES),
     "model-path": "",
     "served-model-name": "a name alone; requests go to the model itself",
     "enable-metrics": SET_BY_TUNER,

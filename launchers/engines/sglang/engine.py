@@ -5,11 +5,11 @@ from functools import cache
 from math import prod
 from pathlib import Path
 
-from launchers.engines.engine import Knob, ReadBack, Recount, Served, SlotDrafts
+from launchers.engines.engine import Knob, Rank, ReadBack, Recount, Served, SlotDrafts
 from launchers.engines.http import ask, is_ok, post_json
 from launchers.engines.model_folder import find_model_folder, folder_identity
 from launchers.engines.prometheus import fetch_samples
-from launchers.engines.sglang import capture, knobs, rules
+from launchers.engines.sglang import capture, group, knobs, rules
 from launchers.engines.sglang.capture import SglangCapture
 from launchers.engines.sglang.counts import admitted, counted_by_rank, counted_in_log, counted_in_reply
 from launchers.engines.sglang.flags import Flag
@@ -29,7 +29,7 @@ from results.records import BASELINE_METHOD, IMAGE, DraftShape, KnobValue, Point
 ALGORITHM = "--speculative-algorithm"
 DRAFT = "--speculative-draft-model-path"
 # Set by the tool itself: never by the user's fixed arguments.
-OURS = frozenset({"--model-path", "--host", "--port", "--config"})
+OURS = frozenset({"--model-path", "--host", "--port", "--config", *group.FLAGS})
 # What the tool reads and how it starts; the user's arguments win.
 DEFAULTS: Mapping[str, KnobValue] = {
     "--enable-metrics": True,
@@ -148,6 +148,12 @@ class Sglang:
         settings = self._settings(served, point.shared)
         sizes = (settings.get(name) for name in ("tp_size", "pp_size", "dp_size"))
         return prod(size for size in sizes if isinstance(size, int))
+
+    def check_nodes(self, point: Point, served: Served, nodes: int) -> None:
+        group.check(self._settings(served, point.shared), nodes)
+
+    def on_node(self, argv: tuple[str, ...], rank: Rank) -> tuple[str, ...]:
+        return (*argv, *group.words(rank))
 
     def torch_of(self, point: Point) -> tuple[Place, str]:
         installation = self._at(point.shared)

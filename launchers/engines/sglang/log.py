@@ -17,6 +17,8 @@ MEMORY = (
     r"out of memory|OutOfMemoryError|Not enough memory|leave no GPU memory|can't allocate memory"
     r"|bad_alloc|MemoryError"
 )
+# What a node above the first says of its own processes, unless they were asked to end.
+RANK_GONE = r"Scheduler or DataParallelController \d+ terminated with (?!0$|-15$)"
 HANG = r"[Ww]atchdog timeout"
 START: tuple[tuple[str, Reason], ...] = (
     (r"error: (?:unrecognized arguments|ambiguous option)", Reason.UNSUPPORTED_FLAG),
@@ -54,6 +56,8 @@ def cause_from_log(log: str, exit_code: int | None, *, ready: bool) -> tuple[Rea
                 return reason, line
     if root := root_exception(log, ended=exit_code is not None and not ready):
         return _raised(root, ready=ready), root
+    if line := line_with(RANK_GONE, log):
+        return (Reason.CRASH_UNDER_LOAD if ready else Reason.START_FAILED), line
     return _unexplained(log, exit_code, ready=ready)
 
 

@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from launchers.engines.command_line import (
     DOUBLINGS,
     LENGTHS,
+    OF_SEVERAL_NODES,
     SET_BY_TUNER,
     Grammar,
     Reading,
@@ -62,6 +63,7 @@ GRAMMAR = Grammar(
 OWN = {
     "host": SET_BY_TUNER,
     "port": SET_BY_TUNER,
+    **dict.fromkeys(("nnodes", "node-rank", "master-addr", "master-port", "headless"), OF_SEVERAL_NODES),
     "model": "",
     "uds": "tuner asks its own servers over loopback",
     "served-model-name": "a name alone; requests go to the model itself",

@@ -8,11 +8,11 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from launchers.engines.engine import Knob, ReadBack, Recount, Served, SlotDrafts
+from launchers.engines.engine import Knob, Rank, ReadBack, Recount, Served, SlotDrafts
 from launchers.engines.http import ask, get_json, is_ok, post_json
 from launchers.engines.model_folder import find_model_folder, folder_identity
 from launchers.engines.probe import Probe
-from launchers.engines.vllm import capture, knobs, rules
+from launchers.engines.vllm import capture, group, knobs, rules
 from launchers.engines.vllm.capture import VllmCapture
 from launchers.engines.vllm.config import FLAG, SPACE_KEYS, config_of, offered, split
 from launchers.engines.vllm.counters import (
@@ -51,7 +51,7 @@ INSIDE = Path(__file__).with_name("inside.py")
 SNAPSHOT = Path(__file__).with_name("capabilities_0_32.json")
 PER_REQUEST = "--per-request-spec-decode-metrics"
 # Set by the tool itself: never by the user's fixed arguments.
-OURS = {"--model", "--host", "--port", "--uds", "--config", PER_REQUEST, "--disable-log-stats"}
+OURS = {"--model", "--host", "--port", "--uds", "--config", PER_REQUEST, "--disable-log-stats", *group.FLAGS}
 MEMORY_SETTINGS: Mapping[str, bool] = {
     "--gpu-memory-utilization": True,
     **dict.fromkeys(("--max-model-len", "--max-num-seqs", "--max-num-batched-tokens"), False),
@@ -245,6 +245,12 @@ class Vllm:
         settings = self._settings(point, served)
         sizes = (settings.get(f"--{name}-parallel-size", 1) for name in ("tensor", "pipeline", "data"))
         return math.prod(size for size in sizes if isinstance(size, int))
+
+    def check_nodes(self, point: Point, served: Served, nodes: int) -> None:
+        group.check(self._settings(point, served), nodes, self._known(point.image))
+
+    def on_node(self, argv: tuple[str, ...], rank: Rank) -> tuple[str, ...]:
+        return group.on_node(argv, rank)
 
     def torch_of(self, point: Point) -> tuple[Place, str]:
         place = self._places(point.image)
