@@ -3,7 +3,6 @@
 import math
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 from unittest.mock import patch
 
 import pytest
@@ -40,9 +39,11 @@ def gain(point: Point) -> float:
 def machine() -> Iterator[None]:
     """No servers, and a start that is dear; the machine slows by 1 % an hour."""
 
-    def blocks(setup: Any, done: list[Block], *_: object, **__: object) -> Machine:
+    def blocks(
+        lane: object, folder: RunFolder, patience: object, done: list[Block], *_: object, **__: object
+    ) -> Machine:
         def written(made: Block) -> None:
-            setup.folder.add_block(made)
+            folder.add_block(made)
             done.append(made)
 
         return Machine(lambda hours: -0.01 * hours, gain=gain, past=done, written=written)
