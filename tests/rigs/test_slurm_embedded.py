@@ -37,14 +37,13 @@ def test_a_cancelled_job_loses_no_trial_and_leaves_no_server(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     needed_slurm()
-    folder, recorder = RunFolder(tmp_path / "run"), Recorder()
+    folder, recorder = RunFolder(tmp_path / "run"), Recorder(stop_after=2)
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
     monkeypatch.setattr(slurm_queue, "ASK_S", 0.5)
     content = {
         "space": {"ngram-simple": {"size_n": [3, 4], "size_m": [8]}},
-        "workload": {"classes": ["code_edit"], "prompts_per_class": 2, "max_tokens": 24},
+        "workload": {"classes": ["code_edit"], "prompts_per_class": 2, "max_tokens": 12},
         "budget": {"trials": 2, "baseline_every": 1},
-        "confirm": {"finalists": 1, "looks": [2]},
         # Two servers share the cores here: figures say nothing, and nobody minds.
         "patience": {"foreign_cores": 1000, "client_share": 1, "min_window_s": 0},
         "launcher": "slurm",
