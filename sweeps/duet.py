@@ -153,9 +153,11 @@ class DuetLane:
             "margin": margin_of(self._sweep),
             "conclusion": conclusion,
         }
-        with self._sharing.exclusive():
-            others = [lane for lane in _lanes(self._folder) if lane["node"] != node]
-            self._folder.write_json(DUET_FILE, {"lanes": [*others, told]})
+
+        def with_ours(known: Mapping[str, Any]) -> object:
+            return {"lanes": [*(lane for lane in known.get("lanes", []) if lane["node"] != node), told]}
+
+        self._folder.update_json(DUET_FILE, with_ours)
 
 
 def _lanes(folder: RunFolder) -> list[Mapping[str, Any]]:

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from threading import Lock
 from typing import Any
+from uuid import uuid4
 
 import msgspec
 
@@ -27,6 +28,8 @@ class Seat:
     phase: str = ""
     arms: tuple[str, ...] = ()
     block_since_at: float | None = None
+    start: str = ""  # of a driver: the one that has it
+    driver: str = ""  # see RunFolder
 
 
 def ended(seat: Seat, at: float = 0.0) -> Seat:
@@ -40,19 +43,20 @@ def ended(seat: Seat, at: float = 0.0) -> Seat:
 
 
 class Board:
-    """Written by the driver whenever something changes. Seats of earlier starts are kept."""
+    """Written by a driver whenever something changes. Seats of others and of earlier starts are kept."""
 
     def __init__(self, folder: RunFolder) -> None:
         self._folder, self._lock = folder, Lock()
-        told = folder.read_json(NODES_FILE)  # by earlier starts
-        self._seats = [ended(msgspec.convert(seat, Seat, strict=False)) for seat in told.get("seats", ())]
-        self._hosts: dict[str, Mapping[str, object]] = dict(told.get("hosts", {}))
+        self._start = uuid4().hex[:8]
+        self._seats: list[Seat] = []
+        self._hosts: dict[str, Mapping[str, object]] = {}
 
     def comes(self, node: str, gpus: Sequence[str], host: Mapping[str, object]) -> int:
         """A Lane is there; returns its seat."""
         with self._lock:
             self._hosts[node] = host
-            self._seats.append(Seat(node, tuple(gpus), time.time()))
+            whose = self._folder.driver
+            self._seats.append(Seat(node, tuple(gpus), time.time(), start=self._start, driver=whose))
             self._write()
             return len(self._seats) - 1
 
@@ -74,5 +78,12 @@ class Board:
             self._write()
 
     def _write(self) -> None:
-        told = {"seats": [asdict(seat) for seat in self._seats], "hosts": self._hosts}
-        self._folder.write_json(NODES_FILE, told)
+        living = self._folder.living()
+
+        def told(known: Mapping[str, Any]) -> object:
+            seats = [msgspec.convert(seat, Seat, strict=False) for seat in known.get("seats", ())]
+            others = [s if s.driver in living else ended(s) for s in seats if s.start != self._start]
+            hosts = {**known.get("hosts", {}), **self._hosts}
+            return {"seats": [asdict(seat) for seat in (*others, *self._seats)], "hosts": hosts}
+
+        self._folder.update_json(NODES_FILE, told)

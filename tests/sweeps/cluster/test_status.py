@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from results.records import BASELINE, Phase
 from results.store import RunFolder
-from sweeps.cluster.board import Board, Seat
+from sweeps.cluster.board import NODES_FILE, Board, Seat
 from sweeps.cluster.seats import at_once, here, seats_of, spent
 from sweeps.estimate import time_left, to_looks
 from sweeps.session import SESSIONS_FILE, State
@@ -160,3 +161,13 @@ def test_progress_knows_the_lanes(folder: RunFolder) -> None:
     assert on_five is not None and alone is not None
     assert on_five.low_work_s == alone.low_work_s
     assert on_five.high_s < alone.high_s
+
+
+def test_drivers_of_one_run_keep_each_other_s_seats(tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path / "run")
+    folder.create()
+    first, second = Board(folder), Board(folder)
+    first.goes(first.comes("a", (), {}))
+    second.begins(second.comes("b", ("0",), {}), 3, Phase.SEARCH, [BASELINE])
+    assert [(s.node, s.block) for s in seats_of(folder)] == [("a", None), ("b", 3)]
+    assert set(folder.read_json(NODES_FILE)["hosts"]) == {"a", "b"}
