@@ -149,6 +149,7 @@ class Jobs:
             if state.waits and state.reason not in UNTOLD:
                 self._tell(f"jobs wait in the queue: {state.reason}")
             time.sleep(POLL_S)
+        self.queue.works(job.id)
         if isinstance(seat.host, Environment):
             self._some_measures = True
             return SlurmLane(self, job, seat, seat.host)

@@ -77,6 +77,11 @@ class Queue:
                 self._asked_at = time.monotonic()
             return self._states.get(job, State(GONE))
 
+    def works(self, job: str) -> None:
+        """It was heard of itself: what Slurm told of it before is old."""
+        with self._lock:
+            self._states[job] = State("RUNNING")
+
     @property
     def is_empty(self) -> bool:
         """Whether no job waits or works, as far as is known."""

@@ -27,6 +27,7 @@ from tests.waiting import wait_for
 SPACE = {"fake-ngram": {"n": [1, 4], "m": [4, 8]}}
 SLOW = {"FAKE_START_S": "1"}
 FEW = {"looks": [2], "finalists": 1}
+ASK_S = slurm_queue.ASK_S
 ROOT = Path(__file__).parents[3]
 
 
@@ -71,7 +72,8 @@ def busy(folder: RunFolder) -> int:
     return sum(seat["block"] is not None for seat in folder.read_json(NODES_FILE).get("seats", ()))
 
 
-def test_the_verdict_is_that_of_a_single_machine(tmp_path: Path) -> None:
+def test_the_verdict_is_that_of_a_single_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(slurm_queue, "ASK_S", ASK_S)  # as seldom as in real life
     env = {"HF_TOKEN": "planted"}
     _, folder = run(tmp_path / "slurm", space=SPACE, env=env, **on(servers=3, gpus=1))
     _, alone = run(tmp_path / "alone", space=SPACE, env=env)

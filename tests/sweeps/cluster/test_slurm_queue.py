@@ -56,6 +56,18 @@ def test_a_job_is_what_squeue_says_and_then_what_sacct_says(says: Says, tmp_path
     assert jobs.is_empty
 
 
+def test_a_job_that_was_heard_of_works_until_slurm_says_otherwise(
+    says: Says, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    jobs = queue(tmp_path)
+    job = jobs.submit(print)
+    says("squeue", "echo '7|PENDING|Resources'")
+    assert jobs.state(job).waits
+    monkeypatch.setattr(slurm_queue, "ASK_S", 1000.0)
+    jobs.works(job)
+    assert jobs.state(job).works
+
+
 def test_a_job_that_nobody_knows_any_more_is_gone(says: Says, tmp_path: Path) -> None:
     jobs = queue(tmp_path)
     job = jobs.submit(print)
