@@ -31,6 +31,10 @@ class LaneLost(Exception):
     """The machine is gone with the Block that it measured: somebody else measures that."""
 
 
+class LaneOver(LaneLost):
+    """The machine had to be given back before the Block was begun: that says nothing of the Block."""
+
+
 class Lane(Protocol):
     """One machine, or a part of one with GPUs of its own, that measures one Block at a time."""
 

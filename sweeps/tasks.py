@@ -10,7 +10,7 @@ from typing import Generic, TypeVar
 from results.errors import MeasurementInvalid
 from results.reasons import Reason
 from results.sharing import Sharing
-from sweeps.blocks import LaneLost
+from sweeps.blocks import LaneLost, LaneOver
 
 T = TypeVar("T")
 MOST_LOSSES = 3  # of machines with the same Task: beyond, it is the Task
@@ -102,7 +102,7 @@ class Tasks(Generic[T]):
     def _hand_out_again(self, task: Task[T], lost: LaneLost) -> None:
         """Raises MeasurementInvalid for a Task that takes every machine with it."""
         with self._sharing.exclusive():
-            self._losses[task.claim] += 1
+            self._losses[task.claim] += not isinstance(lost, LaneOver)
             self._lost.append(task)
         if self._losses[task.claim] >= MOST_LOSSES:
             self._is_over = True

@@ -19,7 +19,7 @@ from results.lines import explained
 from results.reasons import Reason
 from results.records import BASELINE, Block, Phase, Point
 from results.store import RunFolder
-from sweeps.blocks import LaneLost
+from sweeps.blocks import LaneLost, LaneOver
 from sweeps.cluster.board import Board
 from sweeps.cluster.delivery import Delivery, unpacked
 from sweeps.cluster.sections import Slurm
@@ -191,7 +191,8 @@ class SlurmLane:
     ) -> Block:
         jobs, begun = self._jobs, time.monotonic()
         if self._longest_s and begun + self._longest_s > self._ends_at:
-            raise self._lost("its time is nearly used up")
+            self._why = f"job {self._job.id}: its time is nearly used up"
+            raise LaneOver(self._why)
         jobs.board.begins(self._seat, number, phase, [*points] if alone else [baseline, *points])
         for point in points or (baseline,):
             jobs.observer.arm(phase, point)

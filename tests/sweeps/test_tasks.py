@@ -7,7 +7,7 @@ import pytest
 
 from results.errors import MeasurementInvalid
 from results.sharing import Alone
-from sweeps.blocks import LaneLost
+from sweeps.blocks import LaneLost, LaneOver
 from sweeps.tasks import Task, Tasks
 from tests.waiting import wait_for
 
@@ -105,3 +105,11 @@ def test_a_task_that_takes_every_machine_with_it_ends_the_run() -> None:
     with pytest.raises(MeasurementInvalid, match=told), tasks.one():
         raise LaneLost("gone")
     assert taken(tasks) == []
+
+
+def test_machines_that_had_to_be_given_back_say_nothing_of_a_task() -> None:
+    tasks = tasks_of(iter("ab"))
+    for _ in range(5):
+        with pytest.raises(LaneOver), tasks.one():
+            raise LaneOver("its time is nearly used up")
+    assert taken(tasks) == ["a", "b"]

@@ -207,3 +207,11 @@ def test_a_job_that_cannot_start_ends_the_run_with_its_log(
 
 def fails(place: Path, lease: Path, lease_s: float) -> None:
     raise RuntimeError(f"no such thing as {os.fspath(place)}")
+
+
+def test_jobs_whose_time_is_used_up_are_replaced(tmp_path: Path) -> None:
+    recorder, folder = run(tmp_path, space=SPACE, confirm=FEW, **on(time=1))
+    assert len(folder.trials()) == 5
+    assert all("its time is nearly used up" in note for note in recorder.notes[1:])
+    assert len(folder.read_json(NODES_FILE)["seats"]) > 2
+    wait_for(lambda: not jobs())
