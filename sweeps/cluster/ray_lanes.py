@@ -60,6 +60,7 @@ class Cluster:
         host, _, port = ray.get_runtime_context().gcs_address.rpartition(":")
         self._head = host.strip("[]"), int(port)
         self._refused: dict[str, str] = {}  # why a node measures nothing, by Ray's id of it
+        self.is_lost = False  # the head: Ray's calls would wait for it, and then abort this process
 
     @property
     def lanes(self) -> int:
@@ -78,8 +79,13 @@ class Cluster:
             lane = self._lane_of(hold, wanted)
             if lane is not None:
                 return lane
-            hold.release()
+            self.release(hold)
         return None
+
+    def release(self, hold: "Hold") -> None:
+        """Give back what a server had. With a lost head nothing can be asked: it ends by itself."""
+        if not self.is_lost:
+            hold.release()
 
     def check_head(self) -> None:
         """Raises MeasurementInvalid if the head does not answer: nothing can be measured any more."""
@@ -90,6 +96,7 @@ class Cluster:
             except OSError as error:
                 why = error.strerror or str(error)
                 time.sleep(POLL_S)
+        self.is_lost = True
         raise MeasurementInvalid(
             Reason.CLUSTER_LOST,
             f"the head of the Ray cluster at {self._head[0]}:{self._head[1]} is gone ({why}); what was"
@@ -214,7 +221,7 @@ class RayLane:
         return replace(unpacked(delivery, cluster.folder), node=self.name, gpus=self._gpus)
 
     def close(self) -> None:
-        self._hold.release()
+        self._cluster.release(self._hold)
         self._cluster.board.goes(self._seat, self._why)
 
 

@@ -17,4 +17,4 @@ def test_how_many_fit() -> None:
     assert found is not None and found.lanes == 2
     assert found.said == "One server takes 1 CPU, 1 slot of a node. 2 fit into the cluster: 2 Blocks at once."
     assert asked is not None and asked.lanes == 5 and "as ray.servers asks" in asked.said
-    assert none is not None and none.lanes is None and "no node of the cluster has that" in none.said
+    assert none is not None and none.lanes is None and "the cluster does not have that" in none.said

@@ -12,13 +12,10 @@ import psutil
 import pytest
 import yaml
 
-from results.errors import MeasurementInvalid
-from results.reasons import Reason
 from results.store import RunFolder
 from sweeps.cluster.board import NODES_FILE
-from sweeps.run import run_sweep
 from tests.sweeps.cluster.local_ray import on, ray_nodes
-from tests.sweeps.test_run import Recorder, plan
+from tests.sweeps.test_run import plan
 from tests.waiting import wait_for
 
 pytest.importorskip("ray")
@@ -37,24 +34,6 @@ def workers() -> list[psutil.Process]:
     return [p for p in psutil.process_iter(["cmdline"]) if "RayWorker" in " ".join(p.info["cmdline"] or ())]
 
 
-def test_a_lost_head_ends_the_run_with_what_to_do(tmp_path: Path) -> None:
-    with ray_nodes(2) as (cluster, _):
-        recorder, folder = Recorder(), RunFolder(tmp_path / "run")
-
-        class Killing(Recorder):
-            def note(self, text: str) -> None: ...
-
-            def arm(self, phase: object, point: object) -> None:
-                if busy(folder) == 2:
-                    cluster.head_node.kill_gcs_server(check_alive=False)
-
-        killing = Killing()
-        with pytest.raises(MeasurementInvalid, match=r"the head of the Ray cluster at .* is gone") as lost:
-            run_sweep(plan(space=SPACE, env=SLOW, **on(cluster)), folder, killing, recorder.stopped)
-    assert lost.value.reason is Reason.CLUSTER_LOST
-    assert "the same command" in lost.value.evidence
-
-
 def started(tmp_path: Path, cluster: Any, start_s: str, **options: Any) -> tuple[Any, RunFolder, list[str]]:
     """A driver as a process of its own, once it has two Blocks in flight; its run, and its command."""
     planned = plan(space=SPACE, env={"FAKE_START_S": start_s}, confirm=FEW, **on(cluster))
@@ -69,6 +48,18 @@ def started(tmp_path: Path, cluster: Any, start_s: str, **options: Any) -> tuple
 
 def environment() -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": str(Path(__file__).parents[3])}
+
+
+def test_a_lost_head_ends_the_run_with_what_to_do(tmp_path: Path) -> None:
+    with ray_nodes(2) as (cluster, _):
+        together = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+        driver, folder, _ = started(tmp_path, cluster, "1", **together)
+        cluster.head_node.kill_gcs_server(check_alive=False)
+        said, _ = driver.communicate(timeout=50)  # Ray would abort it after 60 s
+        assert driver.returncode == 5, said
+    assert "the head of the Ray cluster at" in said and "then the same command" in said
+    assert "Traceback" not in said
+    assert "CLUSTER_LOST" in folder.read_json("sessions.json")["sessions"][0]["why"]
 
 
 def test_a_killed_driver_leaves_no_worker_and_another_one_goes_on(tmp_path: Path) -> None:
