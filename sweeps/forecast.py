@@ -14,7 +14,7 @@ from launchers.nvml import driver
 from results.records import BASELINE, Phase, Point
 from sweeps.anchors import AUTO_TRIALS
 from sweeps.cluster.outlook import outlook
-from sweeps.cluster.ray_lanes import gpus_of
+from sweeps.cluster.ray_room import gpus_of
 from sweeps.cluster.slurm_lanes import gpus_of as gpus_of_job
 from sweeps.estimate import rounds, to_looks
 from sweeps.prepare import Plan

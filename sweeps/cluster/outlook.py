@@ -7,7 +7,8 @@ from pathlib import Path
 from analysis import words
 from results.errors import UsageError
 from results.store import RunFolder
-from sweeps.cluster.ray_lanes import gpus_of, needs_of, ray_cluster
+from sweeps.cluster.ray_lanes import ray_cluster
+from sweeps.cluster.ray_room import gpus_of, needs_of
 from sweeps.cluster.sections import Slurm
 from sweeps.cluster.slurm_lanes import gpus_of as gpus_of_job
 from sweeps.prepare import Plan

@@ -9,7 +9,7 @@ import re
 import signal
 import socket
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from typing import Any
@@ -17,14 +17,14 @@ from typing import Any
 from results.environment import Environment
 from results.errors import MeasurementInvalid, UsageError
 from results.reasons import Reason
-from results.records import BASELINE, Block, Phase, Point
+from results.records import Block, Phase, Point
 from results.store import RunFolder
 from sweeps.blocks import LaneLost
 from sweeps.cluster.board import Board
 from sweeps.cluster.delivery import unpacked
 from sweeps.cluster.nodes import nodes_of
 from sweeps.cluster.ray_group import NodeRefused, in_bundle, ray_group, reserved
-from sweeps.cluster.sections import Ray
+from sweeps.cluster.ray_room import gpus_of, groups, lanes_on, needs_of, too_small
 from sweeps.cluster.worker import Order, Worker, order_of
 from sweeps.observer import Observer
 from sweeps.prepare import Plan
@@ -33,8 +33,6 @@ NODE_ID = "ray.io/node-id"  # the label that Ray gives every node
 MOST_WHY = 120  # characters of Ray's reason for a loss
 POLL_S = 1.0
 HEAD_TIMEOUT_S = 5.0  # for a connection to it; Ray itself aborts a driver after a minute without its head
-
-Needs = Mapping[str, float]  # resources of one Lane, by Ray's names
 
 
 @contextmanager
@@ -223,53 +221,6 @@ class RayLane:
     def close(self) -> None:
         self._cluster.release(self._hold)
         self._cluster.board.goes(self._seat, self._why)
-
-
-def gpus_of(plan: Plan) -> int:
-    """GPUs of one Lane on each node: of a server, by the file or one for each rank; of two for duets."""
-    assert plan.sweep.ray is not None
-    servers = 2 if plan.sweep.pairing == "duet" else 1
-    if plan.sweep.ray.gpus is not None:
-        return servers * plan.sweep.ray.gpus
-    if plan.engine.device(BASELINE) != "cuda":
-        return 0
-    return servers * plan.engine.ranks(BASELINE, plan.served) // plan.sweep.ray.nodes
-
-
-def needs_of(section: Ray, gpus: int) -> Needs:
-    """What one Lane takes of a node."""
-    return {"CPU": section.cpus, **({"GPU": gpus} if gpus else {}), **section.resources}
-
-
-def lanes_on(node: Mapping[str, Any], needs: Needs, labels: Mapping[str, str]) -> int:
-    """How many Lanes a node of `ray.nodes()` holds while nobody else uses it."""
-    if any(node["Labels"].get(name) != value for name, value in labels.items()):
-        return 0
-    shares = [node["Resources"].get(name, 0.0) / need for name, need in needs.items() if need]
-    return int(min(shares, default=1))
-
-
-def groups(room: Sequence[int], nodes: int) -> int:
-    """How many servers fit at once that each take room on so many different nodes."""
-    most = sum(room) // nodes
-    return next((n for n in range(most, 0, -1) if sum(min(own, n) for own in room) >= n * nodes), 0)
-
-
-def too_small(nodes: Sequence[Mapping[str, Any]], needs: Needs, section: Ray) -> str:
-    """Why no Lane fits, and what there is."""
-    wanted = ", ".join(f"{need:g} {name}" for name, need in needs.items() if need)
-    wanted += f" on each of {section.nodes} nodes" if section.nodes > 1 else ""
-    labelled = f" and the labels {dict(section.labels)}" if section.labels else ""
-    have = "; ".join(f"{n['NodeManagerHostname']}: {_shown(n['Resources'])}" for n in nodes) or "none"
-    return (
-        f"ray: a server takes {wanted}{labelled}, and the cluster does not have that ({have}): lower gpus,"
-        " cpus or resources, or set ray.servers to wait for nodes"
-    )
-
-
-def _shown(resources: Mapping[str, float]) -> str:
-    own = {k: v for k, v in resources.items() if ":" not in k and not k.endswith("memory")}
-    return ", ".join(f"{count:g} {name}" for name, count in sorted(own.items())) or "nothing"
 
 
 def raise_if_not_installed(error: Exception) -> None:

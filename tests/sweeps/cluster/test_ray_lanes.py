@@ -12,7 +12,7 @@ from results.errors import MeasurementInvalid, UsageError
 from results.reasons import Reason
 from results.store import RunFolder
 from sweeps.cluster.board import NODES_FILE
-from sweeps.cluster.ray_lanes import groups
+from sweeps.cluster.ray_room import groups
 from sweeps.outcome import read_run
 from sweeps.run import run_sweep
 from tests.sweeps.cluster.local_ray import on, ray_nodes
