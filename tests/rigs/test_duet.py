@@ -14,7 +14,7 @@ from sweeps.duet import DUET_FILE
 from sweeps.prepare import prepare
 from sweeps.sweep import Sweep
 
-pytestmark = pytest.mark.rig
+pytestmark = [pytest.mark.rig, pytest.mark.timeout(900)]
 pytest.importorskip("xllamacpp")
 
 CORES = sorted(os.sched_getaffinity(0))

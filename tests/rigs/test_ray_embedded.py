@@ -21,7 +21,7 @@ from tests.sweeps.cluster.local_ray import on, ray_nodes
 from tests.sweeps.test_run import Recorder
 from tests.waiting import wait_for
 
-pytestmark = pytest.mark.rig
+pytestmark = [pytest.mark.rig, pytest.mark.timeout(900)]
 pytest.importorskip("ray")
 
 

@@ -18,7 +18,7 @@ from tests.slurm import NODE, needed_slurm, slurm
 from tests.sweeps.test_run import Recorder
 from tests.waiting import wait_for
 
-pytestmark = pytest.mark.rig
+pytestmark = [pytest.mark.rig, pytest.mark.timeout(900)]
 
 ROOT = Path(__file__).parents[2]
 
