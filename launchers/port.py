@@ -1,5 +1,6 @@
 """TCP ports on loopback: a free one, and who listens on a taken one."""
 
+import random
 import socket
 from typing import Any
 
@@ -8,10 +9,35 @@ import psutil
 from results.errors import UsageError
 
 LOOPBACK = "127.0.0.1"
+OURS = range(
+    20_000, 30_000
+)  # below what Linux and macOS give to connections, and below Kubernetes' node ports
+TRIES = 20
+_chance = random.SystemRandom()
 
 
 def free_port(host: str = LOOPBACK) -> int:
-    """A port nobody listens on at this address now; another process may take it before it is used."""
+    """A port nobody listens on at this address now; another process may take it before it is used.
+
+    A server binds it when its model is loaded, minutes later: so it is none that the system gives to
+    outgoing connections, and one of many for those who choose at the same moment.
+    """
+    for port in _chance.sample(OURS, TRIES):
+        if _binds(host, port):
+            return port
+    return _any_port(host)
+
+
+def _binds(host: str, port: int) -> bool:
+    with socket.socket() as sock:
+        try:
+            sock.bind((host, port))
+        except OSError:
+            return False
+    return True
+
+
+def _any_port(host: str) -> int:
     with socket.socket() as sock:
         sock.bind((host, 0))
         return int(sock.getsockname()[1])

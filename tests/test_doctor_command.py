@@ -60,7 +60,7 @@ def dumps(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 def run(*arguments: str) -> tuple[int, str]:
     done = CliRunner().invoke(tuner.app, ["doctor", *arguments])
-    if isinstance(done.exception, UsageError):
+    if done.exception is not None and not isinstance(done.exception, SystemExit):
         raise done.exception
     return done.exit_code, done.output
 
