@@ -4,8 +4,8 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import psutil
@@ -13,11 +13,10 @@ import pytest
 import yaml
 
 from results.store import RunFolder
-from sweeps.cluster.board import NODES_FILE
 from sweeps.prepare import prepare
 from sweeps.run import run_sweep
 from sweeps.sweep import Sweep
-from tests.sweeps.cluster.local_ray import on, ray_nodes
+from tests.sweeps.cluster.local_ray import kill_one_at_work, on, ray_nodes, seats
 from tests.sweeps.test_run import Recorder
 from tests.waiting import wait_for
 
@@ -42,22 +41,15 @@ def servers() -> set[int]:
 
 def test_a_killed_node_loses_no_trial_and_leaves_no_server(tmp_path: Path) -> None:
     before, folder, recorder = servers(), RunFolder(tmp_path / "run"), Recorder()
-    with ray_nodes(3) as (cluster, nodes):
-
-        def kill_one_at_work() -> None:
-            wait_for(lambda: sum(s["block"] is not None for s in seats(folder)) == 3, 120)
-            wait_for(lambda: len(servers() - before) == 3, 120)
-            cluster.remove_node(nodes[0], allow_graceful=False)
-
-        killer = threading.Thread(target=kill_one_at_work)
-        killer.start()
+    with ray_nodes(3) as (cluster, nodes), ThreadPoolExecutor() as pool:
+        killed = pool.submit(kill_one_at_work, cluster, nodes, folder)
         run_sweep(prepare(Sweep.model_validate({**SMALL, **on(cluster)})), folder, recorder, recorder.stopped)
-        killer.join()
+        name = killed.result()
         wait_for(lambda: not servers() - before, 30)
     trials = folder.trials()
     assert len({t.point.key for t in trials}) == len(trials) == 4
     assert all(t.failure is None for t in trials), [t.failure for t in trials]
-    assert [s["lost"] != "" for s in seats(folder)].count(True) == 1
+    assert [s["node"] for s in seats(folder) if s["lost"]] == [name]
 
 
 def test_no_server_outlives_its_driver(tmp_path: Path) -> None:
@@ -83,7 +75,3 @@ def test_no_server_outlives_its_driver(tmp_path: Path) -> None:
                 driver.send_signal(end)
             driver.wait(60)
             wait_for(lambda: not servers() - before, 30)
-
-
-def seats(folder: RunFolder) -> list[dict[str, object]]:
-    return list(folder.read_json(NODES_FILE).get("seats", ()))
