@@ -71,15 +71,6 @@ def full_accuracies(rounds: int, accepted_per_position: Sequence[int]) -> tuple[
     return tuple(n / rounds for n in accepted_per_position)
 
 
-def full_of_conditional(accuracies: Sequence[float]) -> tuple[float, ...]:
-    """a_1, a_1 a_2, ..."""
-    found, product = [], 1.0
-    for accuracy in accuracies:
-        product *= accuracy
-        found.append(product)
-    return tuple(found)
-
-
 def old_sglang_rate(length: float, draft_tokens: int) -> float:
     """What SGLang printed as the rate before its pull request 13212: the bonus token above, the root below.
 
@@ -91,11 +82,6 @@ def old_sglang_rate(length: float, draft_tokens: int) -> float:
 def highest_rate(shape: DraftShape) -> float:
     """The rate if all is accepted: 1 in a chain, less in a tree."""
     return shape.depth / shape.draft_tokens
-
-
-def are_rates_comparable(a: DraftShape, b: DraftShape) -> bool:
-    """Whether two rates have the same denominator, and the same highest value."""
-    return (a.depth, a.draft_tokens, a.topk) == (b.depth, b.draft_tokens, b.topk)
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,8 +7,6 @@ weights, which are mapped from their files, a sequence of 2,000 rows in 12 bound
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from functools import reduce
-from operator import add
 
 from analysis.wiring.candidates import Ranking, neighbours
 from analysis.wiring.chain import Prediction, predict
@@ -73,13 +71,6 @@ def _tested(trained: Trained, raced: Raced, dump: AnyDump, pair: Pair, steps: in
     won = next(found for reading, found in raced if reading == trained.best)
     guesses = [guessed(text, trained.best.d2t, steps) for text in _texts(dump, pair, steps)]
     return replace(trained, predicts=compare(won, guesses).decided or trained.sequences < LEAST_SEQUENCES)
-
-
-def predicted(dump: AnyDump, pair: Pair, reading: Reading, drafts: int) -> Prediction:
-    """Drafts accepted in each round of the dump's answers, which must be greedy, if the server reads so."""
-    return reduce(
-        add, (predict(pair, reading, sequence, drafts) for sequence in dump), Prediction(drafts, ())
-    )
 
 
 def beside_counted(dump: AnyDump, pair: Pair, reading: Reading, drafts: int) -> tuple[Prediction, Prediction]:

@@ -18,7 +18,6 @@ from launchers.engines.vllm.capture import ASKED, SPLIT
 from launchers.engines.vllm.capture import check as check_capture
 from launchers.engines.vllm.inside_capture import ASKED as ASKED_INSIDE
 from launchers.engines.vllm.inside_capture import Watch
-from launchers.engines.vllm.log import layers_in_log
 from results.errors import MeasurementInvalid, UsageError
 from results.hidden_states import HiddenStates
 from results.records import Point
@@ -101,20 +100,6 @@ def test_without_a_drafter_of_states_there_is_nothing_to_see(
 ) -> None:
     with pytest.raises(UsageError, match=f"{method}: no drafter that is given states"):
         ENGINE.capture(Point(method, {}), served, tmp_path / "c")
-
-
-@pytest.mark.parametrize(
-    ("line", "layers"),
-    [
-        ("[gpu_model_runner.py:5243] Using auxiliary layers from speculative config: (1, 3, 4)", (1, 3, 4)),
-        ("[eagle3_utils.py:32] Using Eagle3 auxiliary layers from config: (59, 3, 31)", (3, 31, 59)),
-        ("[eagle3_utils.py:35] Using Eagle3 auxiliary layers from model: (2, 30, 58)", (2, 30, 58)),
-        ("[eagle3_utils.py:32] Using Eagle3 auxiliary layers from config: (7,)", (7,)),
-        ("[core.py:1] Initializing a V1 LLM engine", None),
-    ],
-)
-def test_the_log_tells_boundaries(line: str, layers: tuple[int, ...] | None) -> None:
-    assert layers_in_log(f"(Worker pid=7) INFO 11-30 18:59:16 {line}\nmore\n") == layers
 
 
 # What it sees

@@ -211,9 +211,6 @@ RUNNER = re.compile(r"using the V1 model runner instead")
 IN_EFFECT = re.compile(
     r"speculative_config=(?:SpeculativeConfig\(method='(\w+)'.*?num_spec_tokens=(\d+)\)|(None))"
 )
-LAYERS = re.compile(
-    r"Using (?:Eagle3 )?auxiliary layers from (?:speculative config|config|model): \(([\d, ]*)\)"
-)
 REFUSED = re.compile(r"(?:won't(?: currently)? work|not (?:yet )?supported) with speculative decoding", re.I)
 
 
@@ -223,17 +220,6 @@ def speculation_from_log(log: str) -> tuple[str | None, int | None] | None:
     if match is None:
         return None
     return (None, None) if match[3] else (match[1], int(match[2]))
-
-
-def layers_in_log(log: str) -> tuple[int, ...] | None:
-    """Boundaries that the server says its target passes to the drafter, in their order; None if it does not.
-
-    The older runner (v1/worker/gpu_model_runner.py of 0.32) tells only what the drafter's config names, the
-    newer (v1/worker/gpu/spec_decode/eagle/eagle3_utils.py) defaults as well. What both tell is sorted and
-    made unique before it is used (model_executor/models/interfaces.py). Layer ids of vLLM are boundaries.
-    """
-    match = LAYERS.search(log)
-    return tuple(sorted({int(layer) for layer in match[1].split(",") if layer.strip()})) if match else None
 
 
 def runner_from_log(log: str) -> str | None:
