@@ -33,6 +33,7 @@ from results.records import (
     Block,
     Cell,
     Effect,
+    Measurement,
     OutputCheck,
     Phase,
     Point,
@@ -200,7 +201,7 @@ def _verdict(
         point,
         effect,
         _by_class(pairs, ratios, alpha, replace(weights, classes={}), limited),
-        tuple(c for c in dict.fromkeys(m.cell.label for m in measured) if c not in limited),
+        _counted(measured, weights, limited),
         None,
         None,
         acceptance.length,
@@ -209,6 +210,12 @@ def _verdict(
         _by_cell(ratios, alpha, limited),
         limited=limited,
     )
+
+
+def _counted(measured: Iterable[Measurement], weights: Weights, limited: Collection[str]) -> tuple[str, ...]:
+    """Labels of the Cells that the speed-up is a mean of."""
+    found = {m.cell.label: weights.of(m.cell) for m in measured if m.cell.label not in limited}
+    return tuple(label for label, weight in found.items() if weight or not any(found.values()))
 
 
 def _with_places(

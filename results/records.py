@@ -560,7 +560,7 @@ class Verdict:
     point: Point
     effect: Effect | None
     by_class: Mapping[str, Effect]
-    cells: tuple[str, ...]
+    cells: tuple[str, ...]  # that counted, by label: those with a weight, admitted by both
     identical_share: float | None  # outputs identical to the baseline's
     control_identical_share: float | None  # baseline against baseline
     acceptance_length: float | None

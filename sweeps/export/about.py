@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping
 from importlib.metadata import version
 from typing import Any
 
+from analysis.signs import banner
 from analysis.words import signed_percent
 from results.records import ArmRun
 from sweeps.export.choice import Choice, Why
@@ -20,7 +21,7 @@ def _lines(choice: Choice) -> Iterator[str]:
     report = choice.report
     yield f"{TITLES[choice.why]} of the run {report.name}: {choice.point.label}"
     yield choice.note if choice.note else report.headline
-    yield report.banner or ""
+    yield from _cautions(choice)
     if choice.verdict is not None:
         by_class = [
             f"{name} {signed_percent(e.log_ratio)} ({signed_percent(e.low)} to {signed_percent(e.high)})"
@@ -31,6 +32,14 @@ def _lines(choice: Choice) -> Iterator[str]:
         yield f"{verb} {', '.join(choice.verdict.cells)}. Nothing is claimed beyond."
     yield f"Measured with {', '.join(f'{k} {v}' for k, v in measured_with(choice).items())}."
     yield f"Exported by tuner {version('tuner')}."
+
+
+def _cautions(choice: Choice) -> Iterator[str]:
+    """What to beware of in this run and this configuration; not where another one gains or loses."""
+    verdicts, own = choice.report.verdicts, choice.verdict
+    signs = {line for verdict in verdicts for line in banner(verdict).splitlines()}
+    yield from (line for line in (choice.report.banner or "").splitlines() if line not in signs)
+    yield from banner(own).splitlines() if own is not None and own.point.key == choice.point.key else ()
 
 
 def measured_with(choice: Choice) -> Mapping[str, str]:

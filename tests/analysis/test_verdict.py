@@ -317,8 +317,10 @@ def test_cells_count_by_their_weights() -> None:
     assert even.effect is not None and even.effect.log_ratio == pytest.approx(0.12)
     weighted = conclude(split, [FAST], weights=Weights(classes={"chat": 3}))[0]
     assert weighted.effect is not None and weighted.effect.log_ratio == pytest.approx((3 * -0.06 + 0.30) / 4)
+    assert weighted.cells == (CHAT.label, CODE.label)
     alone = conclude(split, [FAST], weights=Weights(classes={"code": 0}))[0]
     assert alone.kind is VerdictKind.WORSE
+    assert alone.cells == (CHAT.label,)  # measured, and nothing is claimed of the other
     assert {c: e.log_ratio for c, e in alone.by_cell.items()} == pytest.approx(
         {CHAT.label: -0.06, CODE.label: 0.30}
     )

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from results.errors import UsageError
 from results.reasons import Reason
-from results.records import BASELINE, Failure, Phase, Point
+from results.records import BASELINE, Cell, Failure, Phase, Point
 from results.store import RunFolder
 from sweeps.export.choice import Why, choose
 from sweeps.export.export import export
@@ -78,6 +78,22 @@ class TestWhich:
         assert "# Holds for code_edit @ closed(1). Nothing is claimed beyond." in found.text
         assert "SGLang 0.5.23, model abababababababab" in found.text
         assert found.notes == ()
+
+    def test_cells_without_a_weight_are_not_claimed(self, tmp_path: Path) -> None:
+        busy = Cell("code_edit", "closed(4)")
+        fast = (FAST, {CELL: 130.0, busy: 60.0})
+        sweep = {
+            **SWEEP,
+            "load": [{"closed": 1}, {"closed": 4}],
+            "weights": {"paces": {"closed(4)": 0}},
+            "workload": {"prompts_per_class": 4},
+        }
+        folder = run_folder(tmp_path / "run", sweep, [fast], arm_with(ARGV), [fast])
+        text = export(folder, "command").text
+        assert "# Holds for code_edit @ closed(1). Nothing is claimed beyond." in text
+        assert "# Within code_edit the sign depends on the Cell" in text
+        of_another = export(folder, "command", point="none").text
+        assert "the sign depends" not in of_another  # of the winner, that is
 
     def test_the_baseline_if_nothing_beats_it(self, tmp_path: Path) -> None:
         folder = won(tmp_path, speed=80.0)
