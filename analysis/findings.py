@@ -295,7 +295,19 @@ def missing(report: ReportInput) -> list[str]:
         "The load client has not been calibrated.": not report.calibration,
         "The environment was not recorded.": not report.environment,
     }
-    return [sentence for sentence, true in lacks.items() if true]
+    return [*(sentence for sentence, true in lacks.items() if true), *_not_confirmed_on(valid(report.blocks))]
+
+
+def _not_confirmed_on(blocks: Sequence[Block]) -> list[str]:
+    """The confirmation may be over before every node has measured a Block of it."""
+    confirmed_on = {b.node for b in blocks if b.phase is Phase.CONFIRM}
+    others = sorted({b.node for b in blocks} - confirmed_on)
+    if not confirmed_on or not others:
+        return []
+    return [
+        f"No Block of the confirmation is from {', '.join(others)}: that the verdict holds there too is an"
+        " assumption."
+    ]
 
 
 def _unchecked(comparison: Comparison) -> list[str]:

@@ -129,7 +129,7 @@ def _facts(report: ReportInput) -> str:
         "Blocks": f"{len(report.blocks)}" + (f", {thrown} thrown away" if thrown else ""),
         "Identical outputs": _identical(best) if best else "",
         "Acceptance length": f"{best.acceptance_length:.2f}" if best and best.acceptance_length else "",
-        "Time": words.long_time(sum(report.phases_s.values())) if report.phases_s else "",
+        "Time": words.long_time(report.elapsed_s) if report.elapsed_s else "",
     }
     shown = "".join(f"<div><dt>{n}</dt><dd>{v}</dd></div>" for n, v in facts.items() if v)
     return f'<dl class="facts">{shown}</dl>'

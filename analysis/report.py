@@ -132,6 +132,7 @@ def as_json(report: ReportInput) -> str:
         "trials_compared": searched.how_compared(report),
         "invalid_blocks": [_invalid(b) for b in report.blocks if b.invalid is not None],
         "missing": findings.missing(report),
+        "elapsed_s": report.elapsed_s,
         "phases_s": dict(report.phases_s),
         "goodput_by_cell": [asdict(found) for found in limit_tables.goodput_by_cell(report)],
         "front": tradeoff.as_records(report),

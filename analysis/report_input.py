@@ -76,7 +76,8 @@ class ReportInput:
     sweep_yaml: str = ""  # as resolved, secrets removed
     notes: Sequence[str] = ()  # what was said before the run, e.g. what was left out of the space
     calibration: Mapping[str, object] = field(default_factory=dict)  # figure name -> value
-    phases_s: Mapping[str, float] = field(default_factory=dict)  # phase -> seconds spent in it
+    elapsed_s: float = 0.0  # wall time in which any driver was at work
+    phases_s: Mapping[str, float] = field(default_factory=dict)  # phase -> seconds, of all Lanes together
     finished: bool = False  # nothing more would be measured, whatever came of it
     highest_loads: Sequence[HighestLoad] = ()
     profiles: Sequence[Profile] = ()  # traces of servers, in the order they were taken

@@ -248,7 +248,8 @@ def phases(report: ReportInput) -> Table:
         for name, s in sorted(report.phases_s.items(), key=lambda item: -item[1])
     ]
     columns = ("Phase", "Time", "Share of the run")
-    return Table("phases", "Where the time went", columns, tuple(rows), frozenset({"Time"}))
+    note = "All places where Blocks were measured, together." * (whole > report.elapsed_s * 1.05)
+    return Table("phases", "Where the time went", columns, tuple(rows), frozenset({"Time"}), note)
 
 
 def calibration(report: ReportInput) -> Table:

@@ -31,7 +31,7 @@ def _summary(report: ReportInput) -> dict[str, str]:
         "Objective": report.objective,
         "Trials": f"{len(report.trials)}, {lost} failed",
         "Blocks": f"{len(report.blocks)}, {thrown} thrown away",
-        "Time": words.long_time(sum(report.phases_s.values())),
+        "Time": words.long_time(report.elapsed_s),
         "Finished": "yes" if report.finished else "no",
     }
 

@@ -25,11 +25,12 @@ from results.profile import Profile
 from results.records import Block, Phase, Point, Trial, Verdict, VerdictKind
 from results.secrets import HIDDEN
 from results.store import RunFolder
+from sweeps.cluster.seats import held_s, seats_of
 from sweeps.confirm import confirmation, finalists_of, open_points, rules_of
 from sweeps.duet import biases
 from sweeps.export.server import recorded
 from sweeps.loads import found_loads
-from sweeps.session import ENDED_FILE, sessions_of
+from sweeps.session import ENDED_FILE, sessions_of, spent_s
 from sweeps.study import best_of
 from sweeps.sweep import Sweep, parse_sweep
 from sweeps.which_run import own_sweep
@@ -97,12 +98,15 @@ def _without_answer(
 ) -> ReportInput:
     """What every run says, whatever was asked of it."""
     sessions, weights = sessions_of(folder), sweep.weights.to_record()
+    seen_at = max([s["began_at"] for s in sessions] + [b.ended_at for b in blocks], default=0.0)
+    seats, elapsed_s = seats_of(folder), spent_s(sessions, seen_at)
     return ReportInput(
         name=sweep.name,
         blocks=blocks,
         environment=folder.read_json("environment.json"),
         calibration=sessions[-1]["calibration"] if sessions else {},
-        phases_s=_phases_s(blocks, sessions, profiles),
+        elapsed_s=elapsed_s,
+        phases_s=_phases_s(blocks, profiles, held_s(seats, seen_at) if seats else elapsed_s),
         profiles=profiles,
         objective=sweep.objective,
         limits=sweep.limits,
@@ -218,15 +222,11 @@ def _command_of(point: Point, sweep: Sweep, blocks: Sequence[Block]) -> str:
     return server.one_line if server else ""
 
 
-def _phases_s(
-    blocks: Sequence[Block],
-    sessions: Sequence[Mapping[str, float | None]],
-    profiles: Sequence[Profile],
-) -> dict[str, float]:
-    """Where the wall time went: servers, measurements, and the tool itself.
+def _phases_s(blocks: Sequence[Block], profiles: Sequence[Profile], lanes_s: float) -> dict[str, float]:
+    """Where the time of the Lanes went: servers, measurements, and the tool itself.
 
-    A start that was killed has no end: it counts until its last Block. Servers that were up together
-    are added up, so their starting may be more than the wall time; the tool's share is never below 0.
+    Servers that were up together are added up, so their starting may be more than the Lanes' time; the
+    tool's share is never below 0.
     """
     arms = [arm for b in blocks for arm in b.arms]
     spent = {
@@ -236,9 +236,4 @@ def _phases_s(
     }
     if profiles:
         spent["profiling"] = sum(p.ended_at - p.started_at for p in profiles)
-    begins = [float(s["began_at"] or 0) for s in sessions]
-    wall = 0.0
-    for session, began, next_began in zip(sessions, begins, [*begins[1:], float("inf")], strict=False):
-        last_block = max((b.ended_at for b in blocks if began <= b.started_at < next_began), default=began)
-        wall += float(session["ended_at"] or last_block) - began
-    return {**spent, "the tool itself": max(0.0, wall - sum(spent.values()))}
+    return {**spent, "the tool itself": max(0.0, lanes_s - sum(spent.values()))}

@@ -49,6 +49,11 @@ def gpus_per_server(seats: Sequence[Seat], blocks: Sequence[Block]) -> int:
     return given or max(map(gpus_of, blocks), default=0)
 
 
+def held_s(seats: Sequence[Seat], now_at: float) -> float:
+    """Time that all Lanes together were there; one that was not given back was there until `now_at`."""
+    return sum(max(0.0, (seat.ended_at or now_at) - seat.since_at) for seat in seats)
+
+
 def spent(seats: Sequence[Seat], blocks: Sequence[Block], gpus: int, now_at: float) -> Spent:
     """Until `now_at`, which is when a Lane that was not given back was last seen."""
     held_s = sum(

@@ -249,6 +249,7 @@ def better(trials: int = 14) -> ReportInput:
         environment=ENVIRONMENT,
         sweep_yaml="name: qwen3-8b-4090\nengine: llamacpp\npace: closed(4)\n",
         calibration={"client_cores": 0.11, "overhead_share": 0.004, "chunk_timing_error_s": 0.00031},
+        elapsed_s=9740.0,
         phases_s={"starting servers": 1460.0, "warming up": 610.0, "measuring": 5230.0, "confirming": 2440.0},
         finished=True,
     )
@@ -339,7 +340,11 @@ def partial(trials: int) -> ReportInput:
     """A run that was stopped, or is still going, after so many trials."""
     found, blocks = searched(trials, 0.2)
     return ReportInput(
-        name="still-going", trials=found, blocks=blocks, phases_s={"measuring": 140.0 * trials}
+        name="still-going",
+        trials=found,
+        blocks=blocks,
+        elapsed_s=140.0 * trials,
+        phases_s={"measuring": 140.0 * trials},
     )
 
 

@@ -104,6 +104,14 @@ def test_a_speedup_that_depends_on_the_node_is_in_the_sentence_of_its_verdict() 
     assert any("hides it" in warning for warning in verdict.warnings)
 
 
+def test_a_node_without_a_confirming_block_is_named_among_what_is_not_said() -> None:
+    assert not any("confirmation" in sentence for sentence in findings.missing(report(blocks())))
+    fewer = [b for b in blocks() if b.node != SLOW or b.phase is not Phase.CONFIRM]
+    assert f"No Block of the confirmation is from {SLOW}:" in findings.missing(report(fewer))[-1]
+    searched = [b for b in blocks() if b.phase is not Phase.CONFIRM]
+    assert not any("from" in sentence for sentence in findings.missing(report(searched)))
+
+
 def test_a_speedup_that_is_the_same_everywhere_has_a_plain_verdict() -> None:
     measured = [b for b in blocks() if b.phase is Phase.CONFIRM]
     verdict = conclude(measured, [POINT])[0]

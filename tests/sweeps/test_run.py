@@ -91,7 +91,11 @@ def test_a_sweep_finds_confirms_and_reports_the_winner(tmp_path: Path) -> None:
     assert report.winner.kind is VerdictKind.BETTER
     assert report.winner.point == Point("fake-ngram", {"n": 4, "m": 8})
     assert "fake-server" in report.command
-    assert report.phases_s["the tool itself"] >= 0
+    began_at, ended_at = (
+        folder.read_json("sessions.json")["sessions"][0][at] for at in ("began_at", "ended_at")
+    )
+    assert sum(report.phases_s.values()) == pytest.approx(report.elapsed_s) == ended_at - began_at
+    assert report.phases_s["the tool itself"] > 0
     assert report.environment["served"] == {"model": "fake-model"}
 
 

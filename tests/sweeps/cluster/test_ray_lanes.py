@@ -1,8 +1,7 @@
 """Whole sweeps on a real Ray cluster of three local nodes: same verdict, nothing lost, nothing left."""
 
-import threading
-import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -11,11 +10,10 @@ import pytest
 from results.errors import MeasurementInvalid, UsageError
 from results.reasons import Reason
 from results.store import RunFolder
-from sweeps.cluster.board import NODES_FILE
 from sweeps.cluster.ray_room import groups
 from sweeps.outcome import read_run
 from sweeps.run import run_sweep
-from tests.sweeps.cluster.local_ray import on, ray_nodes
+from tests.sweeps.cluster.local_ray import kill_one_at_work, on, ray_nodes, seats
 from tests.sweeps.test_run import Recorder, plan, run
 
 pytest.importorskip("ray")
@@ -43,6 +41,8 @@ def test_the_verdict_is_that_of_a_single_machine(cluster: Any, tmp_path: Path) -
     blocks = folder.blocks()
     assert sorted(b.number for b in blocks) == list(range(len(blocks)))
     assert len({b.node for b in blocks}) == 3  # the work was spread
+    assert report.phases_s["the tool itself"] > 0
+    assert sum(report.phases_s.values()) > 1.5 * report.elapsed_s  # of three Lanes, some of them waiting
     assert all(b.baseline is not None for b in blocks)
     for block in blocks:
         for arm in block.arms:
@@ -51,25 +51,15 @@ def test_the_verdict_is_that_of_a_single_machine(cluster: Any, tmp_path: Path) -
 
 
 def test_a_lost_node_loses_no_trial(tmp_path: Path) -> None:
-    with ray_nodes(2) as (cluster, nodes):
+    with ray_nodes(2) as (cluster, nodes), ThreadPoolExecutor() as pool:
         recorder, folder = Recorder(), RunFolder(tmp_path / "run")
         planned = plan(space=SPACE, budget={"trials": 4}, env={"FAKE_START_S": "1"}, **on(cluster, servers=2))
-        killed = threading.Event()
-
-        def kill_when_busy() -> None:
-            while sum(s["block"] is not None for s in folder.read_json(NODES_FILE).get("seats", ())) < 2:
-                time.sleep(0.1)
-            cluster.remove_node(nodes[0], allow_graceful=False)
-            killed.set()
-
-        threading.Thread(target=kill_when_busy, daemon=True).start()
+        killed = pool.submit(kill_one_at_work, cluster, nodes, folder)
         run_sweep(planned, folder, recorder, recorder.stopped)
-    assert killed.is_set()
     assert len(folder.trials()) == 5
     assert all(t.failure is None for t in folder.trials())
     assert any("is lost" in note for note in recorder.notes)
-    lost = [s for s in folder.read_json(NODES_FILE)["seats"] if s["lost"]]
-    assert len(lost) == 1
+    assert [s["node"] for s in seats(folder) if s["lost"]] == [killed.result()]
 
 
 def test_a_cluster_without_room_is_a_clear_error(cluster: Any, tmp_path: Path) -> None:
@@ -107,9 +97,7 @@ def test_a_server_over_two_nodes_is_measured_and_one_that_loses_a_rank_crashes(
     }
     _, folder = run(tmp_path / "good", **few, **on(cluster, nodes=2))
     assert [t.failure for t in folder.trials()] == [None, None]
-    assert (
-        len({seat["node"] for seat in folder.read_json(NODES_FILE)["seats"]}) == 1
-    )  # one at a time: there are 3 nodes
+    assert len({seat["node"] for seat in seats(folder)}) == 1  # one at a time: there are 3 nodes
     dying = {"FAKE_RANK_1_DIES_AFTER_S": "0.5"}
     long = {"max_tokens": 2000, "prompts_per_class": 2, "classes": ["code_edit"]}
     with pytest.raises(MeasurementInvalid, match="rank 1 on ") as crashed:
