@@ -213,7 +213,7 @@ class RayLane:
             raise error.cause from None  # what was raised there, without Ray's own traceback in its message
         except cluster.ray.exceptions.RayActorError as error:
             cluster.check_head()
-            self._why = re.sub(r"The actor \w+", "its actor", first_line(error))[:MOST_WHY]
+            self._why = why_lost(str(error))
             raise LaneLost(self._why) from error
         cluster.board.ends(self._seat)
         return replace(unpacked(delivery, cluster.folder), node=self.name, gpus=self._gpus)
@@ -234,6 +234,12 @@ def raise_if_not_installed(error: Exception) -> None:
             f"tuner cannot be imported on a node of the Ray cluster ({line.strip()}): install the same"
             " tuner[ray] there"
         ) from None
+
+
+def why_lost(message: str) -> str:
+    """What Ray says of an actor that is gone, without its ids: the reason comes last, then advice (2.60)."""
+    last = [line.strip() for line in message.splitlines() if line.strip()][-1]
+    return re.sub(r"^[Tt]he actor( [0-9a-f]{16,})?", "its actor", last.split(". ")[0]).rstrip(".")[:MOST_WHY]
 
 
 def first_line(error: Exception) -> str:

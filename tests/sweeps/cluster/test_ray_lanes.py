@@ -10,6 +10,7 @@ import pytest
 from results.errors import MeasurementInvalid, UsageError
 from results.reasons import Reason
 from results.store import RunFolder
+from sweeps.cluster.ray_lanes import why_lost
 from sweeps.cluster.ray_room import groups
 from sweeps.outcome import read_run
 from sweeps.run import run_sweep
@@ -60,6 +61,35 @@ def test_a_lost_node_loses_no_trial(tmp_path: Path) -> None:
     assert all(t.failure is None for t in folder.trials())
     assert any("is lost" in note for note in recorder.notes)
     assert [s["node"] for s in seats(folder) if s["lost"]] == [killed.result()]
+
+
+DIED = "The actor died unexpectedly before finishing this task."
+FIELDS = "\n\tclass_name: RayWorker\n\tactor_id: b036ebd4\n\tpid: 94\n"
+HEARTBEATS = "terminated unexpectedly: health check failed due to missing too many heartbeats"
+SOCKET = "The actor is temporarily unavailable: RpcError: RPC error: Socket closed rpc_code: 14"
+
+
+@pytest.mark.parametrize(
+    ("message", "why"),  # of Ray 2.60: a cable that was cut, a killed process, a killed node
+    [
+        (
+            f"{DIED}{FIELDS}The actor died because its node has died. Node Id: d6"
+            f"\n\tthe actor's node was {HEARTBEATS}",
+            f"its actor's node was {HEARTBEATS}",
+        ),
+        (
+            f"{DIED}{FIELDS}The actor is dead because its worker process has died. Exit type: SYSTEM_ERROR",
+            "its actor is dead because its worker process has died",
+        ),
+        (
+            f"The actor {'9c5f' * 8} is unavailable: {SOCKET}. The task may or may not have been executed.",
+            f"its actor is unavailable: {SOCKET}",
+        ),
+        (DIED, "its actor died unexpectedly before finishing this task"),
+    ],
+)
+def test_a_loss_has_the_reason_that_ray_gives(message: str, why: str) -> None:
+    assert why_lost(message) == why
 
 
 def test_a_cluster_without_room_is_a_clear_error(cluster: Any, tmp_path: Path) -> None:
