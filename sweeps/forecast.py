@@ -23,13 +23,25 @@ from sweeps.windows import usual_tokens
 
 SHOWN_TRIALS = 3
 SHOWN_PORT = 8080  # stands for the free port that each start gets
-ASSUMED_TOKENS_PER_S = 100.0
-ASSUMED_PROMPT_TOKENS_PER_S = 2000.0  # all streams together
-ASSUMED_SPEED = (
-    f"one stream gives {ASSUMED_TOKENS_PER_S:g} tokens/s and prompts are read at"
-    f" {ASSUMED_PROMPT_TOKENS_PER_S:g} tokens/s"
-)
 ASSUMED_BLOCK_NOISE = 0.02  # standard deviation of a Block's log ratio
+
+
+@dataclass(frozen=True, slots=True)
+class Speed:
+    """What a server is assumed to do while none was measured."""
+
+    tokens_per_s: float
+    prompt_tokens_per_s: float  # all streams together
+    is_shared: bool  # more streams get no more tokens
+
+    def __str__(self) -> str:
+        whose = "all streams together give" if self.is_shared else "one stream gives"
+        read = f"prompts are read at {self.prompt_tokens_per_s:g} tokens/s"
+        return f"{whose} {self.tokens_per_s:g} tokens/s and {read}"
+
+
+ON_GPUS = Speed(100.0, 2000.0, is_shared=False)
+ON_CPUS = Speed(100.0, 300.0, is_shared=True)  # a model of 135 million parameters on two cores
 
 
 @dataclass(frozen=True)
@@ -132,7 +144,7 @@ def sweep_time(plan: Plan, lanes: int = 1) -> str:
     at_once = f" with {lanes} Blocks at once" if lanes > 1 else ""
     return (
         f"About {_minutes(search_s)} to search and {span}{at_once},"
-        f" if a start takes {start_s:g} s, {ASSUMED_SPEED}."
+        f" if a start takes {start_s:g} s, {_speed(plan)}."
         f"{_gpu_hours([plan], first_s, last_s, lanes)}"
     )
 
@@ -155,7 +167,7 @@ def comparison_time(plans: Sequence[Plan]) -> str:
     starts = ", ".join(f"{plan.engine.usual_start_s:g} s" for plan in plans if plan.engine.usual_start_s)
     started = f" a start takes {starts}," if starts else ""
     return (
-        f"About {' to '.join(dict.fromkeys(span))}{_limit(plans[0])}, if{started} {ASSUMED_SPEED}."
+        f"About {' to '.join(dict.fromkeys(span))}{_limit(plans[0])}, if{started} {_speed(plans[0])}."
         f"{_gpu_hours(plans, first_s, last_s)}"
     )
 
@@ -188,16 +200,20 @@ def _limit(plan: Plan) -> str:
     return f", ended after {plan.sweep.budget.hours:g} h" if plan.sweep.budget.hours else ""
 
 
+def _speed(plan: Plan) -> Speed:
+    return ON_GPUS if plan.sweep.url or gpus_taken(plan) else ON_CPUS
+
+
 def _arm_s(plan: Plan) -> float:
     """One launch of one arm, with all its Cells: prompts are read by all streams together."""
-    workload, windows = plan.sweep.workload, plan.windows[Phase.SEARCH]
+    workload, windows, speed = plan.sweep.workload, plan.windows[Phase.SEARCH], _speed(plan)
     written = sum(
-        (prompt.max_tokens or workload.max_tokens) / (window.pace.concurrency or 1)
+        (prompt.max_tokens or workload.max_tokens) / (1 if speed.is_shared else window.pace.concurrency or 1)
         for window in windows
         for prompt in window.prompts
     )
     read = sum(w.cell.context_tokens or usual_tokens(prompt) for w in windows for prompt in w.prompts)
-    return plan.engine.usual_start_s + written / ASSUMED_TOKENS_PER_S + read / ASSUMED_PROMPT_TOKENS_PER_S
+    return plan.engine.usual_start_s + written / speed.tokens_per_s + read / speed.prompt_tokens_per_s
 
 
 def _minutes(seconds: float) -> str:

@@ -6,13 +6,7 @@ from typing import Any
 import pytest
 
 from results.records import Phase
-from sweeps.forecast import (
-    ASSUMED_PROMPT_TOKENS_PER_S,
-    comparison_time,
-    forecast,
-    sensitivity,
-    sweep_time,
-)
+from sweeps.forecast import ON_CPUS, comparison_time, forecast, sensitivity, sweep_time
 from sweeps.prepare import Plan, prepare
 from sweeps.sweep import Sweep
 
@@ -43,12 +37,24 @@ def test_reading_long_prompts_takes_its_time(closed: int) -> None:
     short, long = (plan(n, (4,), load=[{"closed": closed}]) for n in (0, context))
     prompts = sum(len(w.prompts) for w in long.windows[Phase.SEARCH])
     reading_min = (
-        4 * 2 * prompts * context / ASSUMED_PROMPT_TOKENS_PER_S / 60
+        4 * 2 * prompts * context / ON_CPUS.prompt_tokens_per_s / 60
     )  # at the one look, of both sides
     before, after = (_minutes(comparison_time([p, p])) for p in (short, long))
     assert after - before == pytest.approx(reading_min, abs=2)
     for said in (comparison_time([long, long]), sweep_time(long)):
-        assert "one stream gives 100 tokens/s and prompts are read at 2000 tokens/s." in said
+        assert "all streams together give 100 tokens/s and prompts are read at 300 tokens/s." in said
+
+
+def test_streams_share_cores_but_not_gpus() -> None:
+    def times(**content: Any) -> list[str]:
+        workload = {"classes": ["chat"], "prompts_per_class": 8, "max_tokens": 2000}
+        return [sweep_time(plan(load=[{"closed": n}], workload=workload, **content)) for n in (1, 4)]
+
+    one, four = times()
+    assert one == four
+    one, four = times(launcher="ray", ray={"address": "127.0.0.1:1", "gpus": 1})
+    assert _minutes(four) < _minutes(one) / 2
+    assert "one stream gives 100 tokens/s and prompts are read at 2000 tokens/s." in four
 
 
 def _minutes(said: str) -> int:
