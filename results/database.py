@@ -53,7 +53,8 @@ def engine_of(url: URL, option: str, forms: str, pool: type[Pool]) -> Engine:
         return create_engine(url, poolclass=pool, hide_parameters=True)
     except ImportError:
         raise UsageError(
-            f"{option} {shown(url)} needs the driver psycopg: pip install 'tuner[postgres]'"
+            f"{option} {shown(url)} needs the driver psycopg: pip install -e '.[postgres]' in the folder of"
+            " tuner"
         ) from None
     except ArgumentError:
         raise UsageError(f"{option} {shown(url)} is no address of a database: {forms}") from None

@@ -179,10 +179,10 @@ def test_folders_are_looked_at_without_torch(without_torch: dict[str, str], tmp_
 def test_what_needs_torch_says_so(without_torch: dict[str, str], dumps: dict[str, Path]) -> None:
     dump = ["--dump", str(dumps["right"])]
     alone = doctor(without_torch, *dump, "--step", "trained")
-    assert alone.returncode == 2 and "pip install 'tuner[wiring]'" in alone.stderr
+    assert alone.returncode == 2 and "pip install -e '.[wiring]'" in alone.stderr
     beside = doctor(without_torch, *dump, "--step", "wiring", "--step", "trained", "--json")
     wiring, trained = json.loads(beside.stdout)["sections"]
-    assert beside.returncode == 0 and not wiring["skipped"] and "tuner[wiring]" in trained["skipped"]
+    assert beside.returncode == 0 and not wiring["skipped"] and "'.[wiring]'" in trained["skipped"]
 
 
 HEADER = DumpHeader(layers=8, temperature=0.0)

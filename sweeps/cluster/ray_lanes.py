@@ -231,8 +231,8 @@ def raise_if_not_installed(error: Exception) -> None:
             line for line in text.splitlines() if "ModuleNotFoundError" in line or "ImportError" in line
         )
         raise UsageError(
-            f"tuner cannot be imported on a node of the Ray cluster ({line.strip()}): install the same"
-            " tuner[ray] there"
+            f"tuner cannot be imported on a node of the Ray cluster ({line.strip()}): pip install"
+            " '.[ray]' there, from the same state of its folder"
         ) from None
 
 
@@ -251,7 +251,9 @@ def _imported() -> Any:
     try:
         import ray
     except ImportError:
-        raise UsageError("launcher: ray needs the package ray: pip install 'tuner[ray]'") from None
+        raise UsageError(
+            "launcher: ray needs the package ray: pip install -e '.[ray]' in the folder of tuner"
+        ) from None
     return ray
 
 

@@ -174,7 +174,9 @@ def _imported() -> Any:
     try:
         import submitit
     except ImportError:
-        raise UsageError("launcher: slurm needs the package submitit: pip install 'tuner[slurm]'") from None
+        raise UsageError(
+            "launcher: slurm needs the package submitit: pip install -e '.[slurm]' in the folder of tuner"
+        ) from None
     absent = [name for name in ("sbatch", "squeue", "scancel", "srun") if shutil.which(name) is None]
     if absent:
         raise UsageError(

@@ -68,7 +68,8 @@ def missing_packages() -> str:
         try:
             import_module(name)
         except ImportError as error:
-            return f"states cannot be looked at without {name} ({error}): pip install 'tuner[wiring]'"
+            remedy = "pip install -e '.[wiring]' in the folder of tuner"
+            return f"states cannot be looked at without {name} ({error}): {remedy}"
     return ""
 
 

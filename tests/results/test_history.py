@@ -306,7 +306,7 @@ def test_addresses_that_are_none(where: str, message: str) -> None:
 def test_a_missing_driver_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "psycopg", None)
     where = "postgresql://u:s3cret@host/db"
-    with pytest.raises(UsageError, match=r"psycopg: pip install 'tuner\[postgres\]'") as refused:
+    with pytest.raises(UsageError, match=r"psycopg: pip install -e '\.\[postgres\]'") as refused:
         open_history(where)
     assert "s3cret" not in "".join(traceback.format_exception(refused.value))
 

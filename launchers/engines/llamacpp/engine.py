@@ -77,7 +77,7 @@ class LlamaCpp:
                 return f"xllamacpp {version('xllamacpp')}"
             except PackageNotFoundError:
                 raise UsageError(
-                    "the embedded server needs xllamacpp: pip install 'tuner[embedded]'"
+                    "the embedded server needs xllamacpp: pip install -e '.[embedded]' in the folder of tuner"
                 ) from None
         return _binary_version(self._places(None), self._server)
 
