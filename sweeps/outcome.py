@@ -25,6 +25,7 @@ from results.profile import Profile
 from results.records import Block, Phase, Point, Trial, Verdict, VerdictKind
 from results.secrets import HIDDEN
 from results.store import RunFolder
+from sweeps.cluster.nodes import nodes_of
 from sweeps.cluster.seats import held_s, seats_of
 from sweeps.confirm import confirmation, finalists_of, open_points, rules_of
 from sweeps.duet import biases
@@ -219,7 +220,11 @@ def _command(found: Answer, sweep: Sweep, blocks: Sequence[Block]) -> str:
 def _command_of(point: Point, sweep: Sweep, blocks: Sequence[Block]) -> str:
     """A server as it was last started; "" if somebody else runs it."""
     server = recorded(point, sweep, blocks)
-    return server.one_line if server else ""
+    if server is None:
+        return ""
+    nodes = nodes_of(sweep)
+    others = f"  # rank 0 of {nodes}; `tuner export` writes them all" if nodes > 1 else ""
+    return f"{server.one_line}{others}"
 
 
 def _phases_s(blocks: Sequence[Block], profiles: Sequence[Profile], lanes_s: float) -> dict[str, float]:

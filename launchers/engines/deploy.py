@@ -64,6 +64,11 @@ def by_flags(argv: Argv, host: str, port: int) -> Argv:
     return with_flag(with_flag(argv, "--host", host), "--port", str(port))
 
 
+def alone(argv: Argv, rank: int, host: str) -> Argv:
+    """From the command of rank 0 that of another, `host` being rank 0's address. This engine has one only."""
+    return argv
+
+
 def ask_with_python(url: str) -> Argv:
     """A check from inside an image that has Python: fails unless the URL answers with 200."""
     return (
@@ -88,5 +93,6 @@ class Deployment:
     address: Callable[[Argv, str, int], Argv] = by_flags  # the command line for another host and port
     in_image: Callable[[Argv], Argv] = run_by_python  # of a process, the same in the engine's own image
     ask: Callable[[str], Argv] = ask_with_python  # what to run in there to see that a URL answers
+    of_rank: Callable[[Argv, int, str], Argv] = alone  # of several commands, that of a rank; see `alone`
     for_measuring: frozenset[str] = frozenset()  # variables that open endpoints which only tuner needs
     by_size: tuple[BySize, ...] = ()

@@ -73,6 +73,10 @@ def by_size(
     config = form.config(sizes)
     if config is None:
         return command(scheduled), said
+    if what.nodes > 1:
+        raise UsageError(
+            f"--as {form.form}: a server of this run is {what.nodes} commands: export it --as command"
+        )
     start = f"Start it with: {server.one_line}"
     told = {**config, "tuner": {"about": list(lines), "command": server.one_line}}
     return json.dumps(told, indent=2, ensure_ascii=False) + "\n", (*said, start)

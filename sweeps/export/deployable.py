@@ -28,6 +28,11 @@ class Deployable:
     image: str = ""  # digest of the container image it ran in; "" = a process
 
     @property
+    def nodes(self) -> int:
+        """That a server takes: as many commands, of which `server` is rank 0's."""
+        return nodes_of(self.choice.sweep)
+
+    @property
     def name(self) -> str:
         return self.choice.report.name
 
@@ -44,12 +49,7 @@ class Deployable:
 
 
 def deployable(choice: Choice, host: str | None, port: int | None) -> Deployable:
-    """Raises UsageError if no server of it was started by tuner, or if it takes several."""
-    if (nodes := nodes_of(choice.sweep)) > 1:
-        raise UsageError(
-            f"a server of this run is {nodes} commands, one a node, and tuner exports one: `argv` in"
-            " blocks.jsonl is that of rank 0; docs/server-groups.md says what the others are"
-        )
+    """Raises UsageError if no server of it was started by tuner."""
     server = recorded(choice.point, choice.sweep, choice.report.blocks)
     if server is None:
         raise UsageError(f"no server of {choice.point.label} was started in this run: nothing to export")

@@ -8,6 +8,7 @@ from typing import get_args
 from launchers.engines import deployment_of
 from results.errors import UsageError
 from results.store import RunFolder
+from sweeps.cluster.nodes import nodes_of
 from sweeps.export.address import check_host
 from sweeps.export.by_size import by_size
 from sweeps.export.choice import Choice, choose
@@ -41,6 +42,7 @@ FORMS: Mapping[str, Callable[[Deployable], Noted]] = {
     "kubernetes": kubernetes,
     "json": _alone(result),
 }
+OVER_NODES = ("command", "json")  # forms of a server over several nodes
 
 
 def export(
@@ -69,6 +71,11 @@ def export(
     if form in scheduled:
         text, notes = by_size(
             choice, scheduled[form], host, port, str(file.absolute() if file else f"{form}.json")
+        )
+    elif (nodes := nodes_of(choice.sweep)) > 1 and form not in OVER_NODES:
+        raise UsageError(
+            f"--as {form}: a server of this run is {nodes} commands, one a node, which"
+            f" {' and '.join(OVER_NODES)} can say"
         )
     else:
         text, notes = FORMS[form](deployable(choice, host, port))

@@ -39,6 +39,7 @@ class Start(_Model):
     """What to start."""
 
     command: str = Field(description="one line for a shell")
+    nodes: int = Field(description="such commands that a server takes, one a node; this is rank 0's")
     argv: list[str] = Field(description="of the server itself; <secret> stands for what was not recorded")
     env: dict[str, str] = Field(description="variables to set, without the secrets")
     unset: list[str] = Field(description="variables to take away")
@@ -116,6 +117,7 @@ def _start(what: Deployable) -> Start:
     server = what.server
     return Start(
         command=server.one_line,
+        nodes=what.nodes,
         argv=list(server.argv),
         env=dict(server.given),
         unset=list(server.gone),

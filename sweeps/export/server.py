@@ -71,6 +71,10 @@ class Server:
         """The words as a shell takes them, secrets as references to variables."""
         return [_quoted(self.words, at) for at in range(len(self.words))]
 
+    def of_rank(self, rank: int, host: str) -> "Server":
+        """Of a server over several nodes the command of a rank; `host` is where rank 0 is met."""
+        return replace(self, argv=self.engine.of_rank(self.argv, rank, host))
+
     def at(self, host: str, port: int) -> "Server":
         """The same at another address; in a container of a network of its own, published there."""
         inside = host

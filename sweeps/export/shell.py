@@ -1,12 +1,14 @@
 """A shell script that starts the server, and a file of its variables."""
 
 import shlex
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 from results.errors import UsageError
 from sweeps.export.deployable import Deployable, commented
+from sweeps.export.server import Server
 
 ARGS = "TUNER_ARGS"
+RANK, HEAD = "TUNER_RANK", "TUNER_HEAD"  # of a server over several nodes
 
 
 def command(what: Deployable) -> str:
@@ -23,7 +25,24 @@ def command(what: Deployable) -> str:
     if server.container is None:
         lines += [f"unset {name}" for name in server.gone]
         lines += [f"export {name}={shlex.quote(value)}" for name, value in server.given.items()]
-    return "\n".join([*lines, f"exec {wrapped(server.quoted)}"]) + "\n"
+    return "\n".join([*lines, *(_ranks(what) if what.nodes > 1 else [_exec(server)])]) + "\n"
+
+
+def _ranks(what: Deployable) -> Iterator[str]:
+    """One script for all nodes of a server."""
+    yield f"# On each of {what.nodes} nodes, with its own number: {RANK}=0 {HEAD}=10.0.0.1 bash THIS_FILE"
+    yield f': "${{{RANK}:?the number of this node, 0 to {what.nodes - 1}; requests go to node 0}}"'
+    yield f': "${{{HEAD}:?the address of node 0 that the others reach}}"'
+    yield f'case "${RANK}" in'
+    for rank in range(what.nodes):
+        start = _exec(what.server.of_rank(rank, HEAD)).replace(HEAD, f'"${HEAD}"')
+        yield f"{rank}) {start} ;;"
+    yield f'*) echo "{RANK} is ${RANK}, not 0 to {what.nodes - 1}" >&2; exit 2 ;;'
+    yield "esac"
+
+
+def _exec(server: Server) -> str:
+    return f"exec {wrapped(server.quoted)}"
 
 
 def wrapped(words: list[str]) -> str:

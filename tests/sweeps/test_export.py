@@ -319,6 +319,59 @@ def by_systemd(text: str, tmp_path: Path) -> dict[str, str]:
     return dict(line.partition("=")[::2] for line in shlex.split(told))
 
 
+class TestOverNodes:
+    """A server over two nodes is two commands; that of rank 0 is recorded."""
+
+    SGLANG = ("--nnodes", "2", "--node-rank", "0", "--dist-init-addr", "192.0.2.7:25000")
+    VLLM = ("--nnodes", "2", "--node-rank", "0", "--master-addr", "192.0.2.7", "--master-port", "25000")
+
+    def grouped(self, path: Path, engine: str, words: Sequence[str]) -> RunFolder:
+        sweep = {"engine": engine, "launcher": "ray", "ray": {"nodes": 2}}
+        return won(path, dumping(*words), {**sweep, "env": {"NCCL_SOCKET_IFNAME": "eth0"}})
+
+    @pytest.mark.parametrize("rank", [0, 1])
+    @pytest.mark.parametrize(
+        ("engine", "recorded", "meeting"),
+        [
+            ("sglang", SGLANG, ["--dist-init-addr", "node-a:25000"]),
+            ("vllm", VLLM, ["--master-addr", "node-a", "--master-port", "25000"]),
+        ],
+    )
+    def test_one_script_starts_every_rank(
+        self, tmp_path: Path, engine: str, recorded: Sequence[str], meeting: list[str], rank: int
+    ) -> None:
+        text = export(self.grouped(tmp_path, engine, recorded), "command").text
+        assert "192.0.2.7" not in text  # the node of another day
+        argv, environment = started(text, tmp_path, TUNER_RANK=str(rank), TUNER_HEAD="node-a")
+        headless = ["--headless"] if engine == "vllm" and rank else []
+        port = {"sglang": "30000", "vllm": "8000"}[engine]
+        place = ["--nnodes", "2", "--node-rank", str(rank), *meeting]
+        assert argv == [*place, "--host", "127.0.0.1", "--port", port, *headless]
+        assert environment["NCCL_SOCKET_IFNAME"] == "eth0"
+
+    def test_the_report_shows_that_its_command_is_one_of_several(self, tmp_path: Path) -> None:
+        report, _ = read_run(self.grouped(tmp_path, "sglang", self.SGLANG))
+        assert report.command.endswith("# rank 0 of 2; `tuner export` writes them all")
+
+    @pytest.mark.parametrize("given", [{}, {"TUNER_RANK": "0"}, {"TUNER_RANK": "2", "TUNER_HEAD": "a"}])
+    def test_it_asks_for_what_it_needs(self, tmp_path: Path, given: Mapping[str, str]) -> None:
+        file = tmp_path / "script.sh"
+        file.write_text(export(self.grouped(tmp_path, "sglang", self.SGLANG), "command").text)
+        done = subprocess.run(
+            ["bash", str(file)], env={**os.environ, **given}, capture_output=True, text=True
+        )
+        assert done.returncode != 0
+        assert ("TUNER_HEAD" if given == {"TUNER_RANK": "0"} else "TUNER_RANK") in done.stderr
+        assert "0 to 1" in done.stderr or "address of node 0" in done.stderr
+
+    def test_other_forms_say_which_can(self, tmp_path: Path) -> None:
+        folder = self.grouped(tmp_path, "vllm", self.VLLM)
+        for form in ("env", "compose", "kubernetes"):
+            with pytest.raises(UsageError, match="2 commands, one a node, which command and json can say"):
+                export(folder, form)
+        assert json.loads(export(folder, "json").text)["start"]["nodes"] == 2
+
+
 class TestEnv:
     def test_docker_reads_it(self, tmp_path: Path) -> None:
         env = {"FOO": "a 'b' \"c\" $d #e", "HF_TOKEN": "planted"}
@@ -380,6 +433,7 @@ class TestJson:
         assert found["start"]["env"] == {"FOO": "y"}
         assert found["start"]["secrets"] == ["HF_TOKEN"]
         assert found["start"]["argv"][-3:] == ["--port", "8080", "--jinja"]
+        assert found["start"]["nodes"] == 1
         assert found["speedup"]["low"] < found["speedup"]["ratio"] == pytest.approx(1.30, abs=0.01)
         assert found["configuration"] == {
             "label": FAST.label,

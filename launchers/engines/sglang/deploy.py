@@ -10,6 +10,7 @@ number are no entries. `--speculative-num-steps` must be one of all candidates; 
 from collections.abc import Mapping, Sequence
 
 from launchers.engines.deploy import Argv, Deployment, Size, value_of, with_flag
+from launchers.engines.sglang.group import of_rank
 from launchers.engines.sglang.knobs import FLAGS, METHODS
 from results.errors import UsageError
 from results.records import Point
@@ -68,4 +69,4 @@ class Adaptive:
         return (*argv, FLAGS["adaptive"], FLAGS["adaptive_config"], file)
 
 
-DEPLOYMENT = Deployment(30000, models_of, by_size=(Adaptive(),))
+DEPLOYMENT = Deployment(30000, models_of, of_rank=of_rank, by_size=(Adaptive(),))

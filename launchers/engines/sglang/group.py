@@ -7,6 +7,7 @@ own port, and end with their schedulers.
 
 from collections.abc import Mapping, Sequence
 
+from launchers.engines.deploy import Argv, value_of, with_flag
 from launchers.engines.engine import Rank
 from results.errors import UsageError
 
@@ -16,6 +17,12 @@ NODES, NUMBER, MEETING = FLAGS = ("--nnodes", "--node-rank", "--dist-init-addr")
 def words(rank: Rank) -> Sequence[str]:
     """What the command of one node has in addition."""
     return (NODES, f"{rank.nodes}", NUMBER, f"{rank.number}", MEETING, f"{rank.host}:{rank.port}")
+
+
+def of_rank(argv: Argv, rank: int, host: str) -> Argv:
+    """From the command of rank 0 that of another; see Deployment."""
+    port = (value_of(argv, MEETING) or "").rpartition(":")[2]
+    return with_flag(with_flag(argv, NUMBER, str(rank)), MEETING, f"{host}:{port}")
 
 
 def check(settings: Mapping[str, object], nodes: int) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 
 from launchers.engines.deploy import Argv, Deployment, Size, value_of, with_flag
 from launchers.engines.vllm.config import FLAG
+from launchers.engines.vllm.group import of_rank
 from launchers.engines.vllm.rules import KEY_OF
 from launchers.engines.vllm.schedule import Step, as_json
 from results.errors import UsageError
@@ -62,5 +63,9 @@ class Schedule:
 
 
 DEPLOYMENT = Deployment(
-    8000, models_of, for_measuring=frozenset({"VLLM_SERVER_DEV_MODE"}), by_size=(Schedule(),)
+    8000,
+    models_of,
+    of_rank=of_rank,
+    for_measuring=frozenset({"VLLM_SERVER_DEV_MODE"}),
+    by_size=(Schedule(),),
 )

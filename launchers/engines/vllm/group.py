@@ -8,20 +8,28 @@ that was killed, would need Ray in the environment of the engine, and take the r
 import math
 from collections.abc import Mapping
 
+from launchers.engines.deploy import Argv, with_flag
 from launchers.engines.engine import Rank
 from launchers.engines.vllm.flags import Capabilities
 from results.errors import UsageError
 
 HEADLESS, EXECUTOR = "--headless", "--distributed-executor-backend"
-FLAGS = ("--nnodes", "--node-rank", "--master-addr", "--master-port", HEADLESS)
+NODES, NUMBER, HOST, PORT = ("--nnodes", "--node-rank", "--master-addr", "--master-port")
+FLAGS = (NODES, NUMBER, HOST, PORT, HEADLESS)
 
 
-def on_node(argv: tuple[str, ...], rank: Rank) -> tuple[str, ...]:
+def on_node(argv: Argv, rank: Rank) -> Argv:
     """The command of one node; those above 0 have no API server."""
-    place = ("--nnodes", f"{rank.nodes}", "--node-rank", f"{rank.number}")
-    meeting = ("--master-addr", rank.host, "--master-port", f"{rank.port}")
+    place = (NODES, f"{rank.nodes}", NUMBER, f"{rank.number}")
+    meeting = (HOST, rank.host, PORT, f"{rank.port}")
     executor = () if EXECUTOR in argv else (EXECUTOR, "mp")
     return (*argv, *place, *meeting, *executor, *((HEADLESS,) if rank.number else ()))
+
+
+def of_rank(argv: Argv, rank: int, host: str) -> Argv:
+    """From the command of rank 0 that of another; see Deployment."""
+    found = with_flag(with_flag(argv, NUMBER, str(rank)), HOST, host)
+    return (*found, HEADLESS) if rank else found
 
 
 def check(settings: Mapping[str, object], nodes: int, known: Capabilities) -> None:
