@@ -101,9 +101,19 @@ def cancel() -> None:
 
 
 def lose_node() -> None:
-    for state in ("down", "resume"):
+    """Down and up again; Slurm refuses to resume a node while it still takes its jobs away."""
+
+    def becomes(state: str) -> bool:
         change = ["scontrol", "update", f"nodename={NODE}", f"state={state}", "reason=lost"]
-        subprocess.run(change, check=True)
+        return subprocess.run(change, check=False, capture_output=True).returncode == 0
+
+    assert becomes("down")
+    wait_for(lambda: becomes("resume") or not is_down())
+
+
+def is_down() -> bool:
+    asked = ["sinfo", "--noheader", f"--nodes={NODE}", "--format=%T"]
+    return subprocess.run(asked, capture_output=True, text=True, check=True).stdout.startswith("down")
 
 
 def suspend() -> None:
