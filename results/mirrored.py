@@ -131,7 +131,9 @@ class MirroredRun(RunFolder):
             for name in known.keys() - there.keys():
                 (self.path / name).unlink(missing_ok=True)
             for name, mark in there.items():
-                if known.get(name) != mark or not (self.path / name).exists():
+                # Lines of a shared store always: what is read here counts as received.
+                is_line = self.store.is_shared and name in LINES
+                if is_line or known.get(name) != mark or not (self.path / name).exists():
                     self._keep(name, self.store.read(name))
                 self._is_sent(name, mark)
             self._write_marks(there)

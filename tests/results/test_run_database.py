@@ -173,6 +173,19 @@ def test_runs_of_one_database_are_apart(where: str) -> None:
         known_run(f"{where}?run=third")
 
 
+def test_a_mirror_that_was_looked_at_receives_no_line_twice(where: str) -> None:
+    """The same mirror for whoever measured, looked and goes on, as it is for commands one after the other."""
+    for _ in range(3):
+        folder, _ = opened(where)
+        folder.create()
+        if not folder.trials():
+            folder.add_trial(trial(0, BASELINE, 0.0))
+        with folder.joined() as sharing:
+            assert sharing.news() == ([], [])
+            assert len(folder.trials()) == 1
+        folder.lock.close()
+
+
 # --- drivers that die ---
 
 
