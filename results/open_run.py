@@ -28,8 +28,12 @@ def open_run(where: str, name: str = "") -> RunFolder:
     if not is_url(where):
         return RunFolder(Path(where))
     from results.mirrored import mirrored
+    from results.run_files import RunFiles
 
-    run = mirrored(_store(where, name))
+    store = _store(where, name)
+    if isinstance(store, RunFiles):
+        store.check_run()
+    run = mirrored(store)
     run.pull()
     return run
 

@@ -5,8 +5,10 @@ and serial numbers become visible in their order.
 """
 
 import hashlib
+import math
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from pathlib import Path
 from threading import Event, Thread
 from typing import Any
 from uuid import uuid4
@@ -22,6 +24,7 @@ from results.store import LINES
 
 LEASE_S = 120.0  # of a driver that gives no sign of life
 BEATS = 6  # signs of life in that time
+_OF_SQLITE = {"timeout"}
 _OURS = ("run", "lease_s")  # of the query of an address: not for the database
 _FORMS = "postgresql://USER@HOST/DATABASE?run=NAME, sqlite:///FILE?run=NAME, another URL, or a folder"
 
@@ -35,8 +38,13 @@ def run_in_database(address: str, option: str, name: str = "") -> "RunDatabase":
     try:
         lease_s = float(_asked(url, "lease_s") or LEASE_S)
     except ValueError:
-        raise UsageError(f"{option} {shown(url)}: lease_s is a number of seconds") from None
+        lease_s = 0.0
+    if not 1.0 <= lease_s < math.inf:
+        raise UsageError(f"{option} {shown(url)}: lease_s is a number of seconds, 1 or more")
     url = url.difference_update_query(_OURS)
+    unknown = url.query.keys() - _OF_SQLITE if url.get_backend_name() == "sqlite" else ()
+    for key in sorted(unknown):
+        raise UsageError(f"{option} {shown(url)}: unknown {key} after the ?: known are {', '.join(_OURS)}")
     database = Database(engine_of(url, option, _FORMS, QueuePool), shown(url))
     return RunDatabase(database, url, run, lease_s)
 
@@ -79,7 +87,9 @@ class RunDatabase:
         self._is_made = True
 
     def runs(self) -> list[str]:
-        """The names of all runs in this database."""
+        """The names of all runs in this database. Raises UsageError if it is a file that is not there."""
+        if self._is_file_missing():
+            raise UsageError(f"cannot use {self.database.shown}: there is no such file")
         if not self._exists():
             return []
         return self.database.do(lambda c: [*c.execute(select(RUNS.c.name).order_by(RUNS.c.name)).scalars()])
@@ -174,12 +184,16 @@ class RunDatabase:
 
     def _exists(self) -> bool:
         """Whether there are tables to read: reading makes none, but brings older ones up to date."""
-        if not self._is_made:
+        if not self._is_made and not self._is_file_missing():
             version = self.database.do(version_of)
             if version in range(1, VERSION):
                 self.database.do(make)
             self._is_made = version > 0
         return self._is_made
+
+    def _is_file_missing(self) -> bool:
+        """Of SQLite, which makes a file for whoever looks into it."""
+        return self.url.get_backend_name() == "sqlite" and not Path(self.url.database or "").exists()
 
     def _names(self, connection: Connection) -> dict[str, str]:
         files = connection.execute(select(FILES.c.name, FILES.c.mark).where(FILES.c.run == self.run))

@@ -18,6 +18,7 @@ import msgspec
 from results.errors import UsageError
 from results.lines import replace
 from results.sharing import Sharing, StudyPlace
+from results.store import LINES
 
 LEASE_S = 120.0  # of a driver that gives no sign of life
 BEATS = 6  # signs of life in that time
@@ -34,7 +35,9 @@ def run_on_files(address: str, option: str) -> "RunFiles":
     except ImportError as error:  # names the package
         raise UsageError(f"{option} {seen}: {error}") from None
     except (ValueError, OSError) as error:
-        raise UsageError(f"{option} {seen}: {type(error).__name__}: no address that fsspec knows") from None
+        raise UsageError(f"{option} {seen}: {type(error).__name__}: fsspec cannot use this address") from None
+    if not root.strip("/"):
+        raise UsageError(f"{option} {seen}: names no folder: write one of its own for the run")
     return RunFiles(system, root.rstrip("/"), seen)
 
 
@@ -65,7 +68,10 @@ class RunFiles:
 
     def create(self) -> None:
         with self._explained():
-            self.system.makedirs(self.root, exist_ok=True)
+            try:
+                self.system.makedirs(self.root, exist_ok=True)
+            except FileNotFoundError as error:
+                raise UsageError(f"cannot use {self.shown}: {error.strerror}") from None
 
     def names(self) -> dict[str, str]:
         with self._explained():
@@ -76,13 +82,20 @@ class RunFiles:
             return {}
 
     def runs(self) -> list[str]:
-        """Names of the folders below this one that hold a run."""
+        """Names of the folders below this one that hold a run. Raises UsageError if it is not there."""
         with self._explained():
             self.system.invalidate_cache()
-            with suppress(FileNotFoundError):
-                found = self.system.glob(f"{self.root}/*/sweep.yaml")
-                return sorted(path.split("/")[-2] for path in found)
-            return []
+            if not self.system.isdir(self.root):
+                raise UsageError(f"cannot use {self.shown}: there is no such folder")
+            found = self.system.glob(f"{self.root}/*/sweep.yaml")
+            return sorted(path.split("/")[-2] for path in found)
+
+    def check_run(self) -> None:
+        """Raises UsageError if there are other files and no run: nothing of them is copied."""
+        names = self.names()
+        is_run = any(name in names for name in ("sweep.yaml", *LINES))
+        if not is_run and any(not name.endswith((".json", ".jsonl")) for name in names):
+            raise UsageError(f"{self.shown} holds no run, but other files: name a folder of the run's own")
 
     def read(self, name: str) -> bytes:
         with self._explained(), suppress(FileNotFoundError):

@@ -127,8 +127,8 @@ def sweep_of_run(folder: RunFolder) -> Sweep:
     hidden = [name for name, value in sweep.env.items() if value == HIDDEN]
     if hidden:
         raise UsageError(
-            f"{folder.path} does not keep the value of {', '.join(hidden)}: name the sweep file"
-            f" itself, and --run {folder.path}"
+            f"{folder.shown} does not keep the value of {', '.join(hidden)}: name the sweep file"
+            f" itself, and --run {folder.shown}"
         )
     return sweep
 

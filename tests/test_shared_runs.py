@@ -84,7 +84,8 @@ def test_a_run_that_is_not_there(where: str, tuner: Tuner) -> None:
     nowhere = f"{where.removesuffix('small')}nowhere"
     for command in ("status", "report", "export", "pin", "profile", "capacity"):
         done = tuner(command, nowhere)
-        assert (done.returncode, "holds no run" in done.stderr) == (2, True), done.stderr
+        assert done.returncode == 2
+        assert "holds no run" in done.stderr or "there is no such file" in done.stderr
         assert "Traceback" not in done.stderr
 
 
@@ -96,6 +97,25 @@ def test_a_folder_of_files_elsewhere_is_a_run_folder(tuner: Tuner, tmp_path: Pat
     assert not any(name.endswith((".part", "driver.json", "study.log", "lock")) for name in kept)
     done = tuner("status", "shared/small", "--json")
     assert json.loads(done.stdout)["trials"] == 2
+
+
+def test_other_files_are_neither_copied_nor_joined(tuner: Tuner, tmp_path: Path) -> None:
+    other = tmp_path / "other"
+    (other / "sub").mkdir(parents=True)
+    (other / "sub" / ".env").write_text("secret=hunter2")
+    for command in (["status"], ["report"], ["sweep", "sweep.yaml", "--run"]):
+        done = tuner(*command, f"file://{other}")
+        assert done.returncode == 2, done.stdout
+        assert "holds no run, but other files: name a folder of the run's own" in done.stderr
+    assert [path.name for path in other.rglob("*")] == ["sub", ".env"]
+    assert not [path for path in tmp_path.rglob(".env") if not path.is_relative_to(other)]
+
+
+@pytest.mark.parametrize("where", ["sqlite:///{}/nothere.db", "file://{}/nothere"])
+def test_runs_are_not_listed_of_what_is_not_there(where: str, tuner: Tuner, tmp_path: Path) -> None:
+    done = tuner("list", where.format(tmp_path))
+    assert done.returncode == 2 and "there is no such f" in done.stderr
+    assert not [*tmp_path.glob("nothere*")]
 
 
 def test_what_a_doctor_captures_stays_on_its_machine(tuner: Tuner) -> None:

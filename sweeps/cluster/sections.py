@@ -6,7 +6,7 @@ from typing import Literal
 from pydantic import Field, field_validator, model_validator
 
 from results.records import KnobValue
-from sweeps.values import Count, CountOrNone, Name, Number, Section
+from sweeps.values import Amount, Count, CountOrNone, Name, Positive, Section
 
 # Options of sbatch that a job of tuner hangs on, and what to write instead where there is something.
 OWN_OPTIONS = {
@@ -38,8 +38,8 @@ class Ray(Section):
         description="GPUs of one server on each node; by default one for each rank of an engine that computes"
         " on GPUs, else 0, which hides them",
     )
-    cpus: Number = Field(default=1, description="CPUs of one server, as Ray counts them")
-    resources: dict[Name, Number] = Field(
+    cpus: Amount = Field(default=1, description="CPUs of one server, as Ray counts them")
+    resources: dict[Name, Positive] = Field(
         default={}, description="custom resources of one server, e.g. rack_a: 1"
     )
     labels: dict[str, str] = Field(
@@ -48,6 +48,12 @@ class Ray(Section):
     servers: Count | None = Field(
         default=None, description="Blocks at once, at most; by default as many as the cluster holds"
     )
+
+    @model_validator(mode="after")
+    def _takes_something(self) -> "Ray":
+        if not (self.cpus or self.gpus or self.resources):
+            raise ValueError("a server must take something of a node: set cpus, gpus or resources above 0")
+        return self
 
 
 class Slurm(Section):

@@ -140,8 +140,10 @@ def test_processes_that_make_the_tables_at_once(where: str, tmp_path: Path) -> N
 
 
 def test_reading_makes_no_tables(where: str) -> None:
-    with pytest.raises(UsageError, match="holds no run"):
+    is_file = where.startswith("sqlite")
+    with pytest.raises(UsageError, match="there is no such file" if is_file else "holds no run"):
         known_run(f"{where}?run=first")
+    assert not (is_file and Path(where.removeprefix("sqlite:///")).exists())
     assert schema_of(where) == {}
 
 
@@ -295,6 +297,13 @@ def test_a_server_that_stays_away_ends_the_run_with_a_reason(
     [
         ("postgresql://u:s3cret@host/db", r"postgresql://u:\*\*\*@host/db names no run: add \?run=NAME"),
         ("postgresql://u:s3cret@host/db?run=a&lease_s=long", "lease_s is a number of seconds"),
+        *(
+            (f"sqlite:///a.db?run=a&lease_s={s}", "lease_s is .* 1 or more")
+            for s in ("0", "-5", "nan", "1e400")
+        ),
+        ("sqlite:///a.db?runn=a", r"names no run: add \?run=NAME"),
+        ("sqlite:///a.db?run=a&leases=3", r"unknown leases after the \?: known are run, lease_s"),
+        ("file:///", "names no folder"),
         ("postgresql://u:half@s3cret@host/db?run=a", "written %40"),
         ("postgresql://u:s3cret@host:p0rt/db?run=a", "is no address of a database"),
         ("sqlite://?run=a", "names no file"),
