@@ -118,8 +118,13 @@ def _part(schema: Schema, place: Place) -> Schema:
 def _child(option: Schema, key: str | int) -> Schema | None:
     if isinstance(key, int) and "items" in option:
         return dict(option["items"])
-    found = option.get("properties", {}).get(key, option.get("additionalProperties"))
+    found = option.get("properties", {}).get(key, _named(option))
     return found if isinstance(found, dict) else None
+
+
+def _named(option: Schema) -> object:
+    """What stands under a name of the user's own, which may have to fit a pattern."""
+    return next(iter(option.get("patternProperties", {}).values()), option.get("additionalProperties"))
 
 
 def _options(part: Schema, schema: Schema) -> Iterator[Schema]:
@@ -153,7 +158,7 @@ def wanted(part: Schema, schema: Schema, *, inner: bool = True) -> str:
 
 def _inside(option: Schema, schema: Schema) -> str:
     """What the entries of a list or the values of a section may be."""
-    part = option.get("items", option.get("additionalProperties"))
+    part = option.get("items", _named(option))
     return f", each {wanted(part, schema, inner=False)}" if isinstance(part, dict) else ""
 
 

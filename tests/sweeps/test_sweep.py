@@ -65,6 +65,13 @@ def test_an_empty_file_says_how_to_get_a_sweep(text: str, tmp_path: Path) -> Non
         ),
         ("on: {}", "true: a key here is text: put it in quotes"),
         ("weights: {contexts: {8k: 2}}", "weights.contexts.8k: a key here is a whole number"),
+        (
+            "weights: {classes: {chat: 1.0e+308}}",
+            "weights.classes.chat: expected a number from 0 to 1,000,000,000",
+        ),
+        ("launcher: ray\nray: {cpus: 0, gpus: 0}", "a server must take something of a node"),
+        ("launcher: ray\nray: {cpus: -1}", "ray.cpus: expected a number"),
+        ("launcher: ray\nray: {resources: {slot: -1}}", "ray.resources.slot: expected a number above 0"),
         ("space: {m: {k: {low: 1}}}", "space.m.k.high: is missing: expected a number"),
         ("space: {m: {k: [1, .nan]}}", "space.m.k.1: expected a value, not nan"),
         (
@@ -114,6 +121,8 @@ def _places(schema: dict[str, Any], part: dict[str, Any]) -> Iterator[list[Any]]
         inner = dict(option.get("properties", {}))
         if isinstance(option.get("additionalProperties"), dict):
             inner["any_name"] = option["additionalProperties"]
+        for value in option.get("patternProperties", {}).values():
+            inner["any_name"] = value
         for key, value in inner.items():
             yield [key]
             yield from ([key, *deeper] for deeper in _places(schema, value))
