@@ -555,7 +555,7 @@ def _forms(runs: Sequence[str]) -> tuple[dict[str, Callable[[], str]], Path]:
         return {name: partial(make, content[0]) for name, make in made.items()}, folders[0].report_file
     two = TwoRuns(*content)
     both = {"html": two_runs_page.html, "md": two_runs_page.markdown, "json": two_runs_page.as_json}
-    page = folders[1].path / f"beside-{folders[0].path.resolve().name}.html"
+    page = folders[1].path / f"beside-{folders[0].label}.html"
     return {name: partial(draw, two) for name, draw in both.items()}, page
 
 

@@ -84,6 +84,10 @@ class MirroredRun(RunFolder):
     threads: RLock = field(default_factory=RLock, repr=False)
 
     @property
+    def label(self) -> str:
+        return self.path.parent.name
+
+    @property
     def shown(self) -> str:
         return self.store.shown
 

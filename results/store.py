@@ -48,6 +48,11 @@ class RunFolder:
         return self.path / "report.html"
 
     @property
+    def label(self) -> str:
+        """What a file about it is called after it."""
+        return self.path.resolve().name
+
+    @property
     def shown(self) -> str:
         """How its user names it, without any secret."""
         return str(self.path)

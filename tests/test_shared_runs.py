@@ -68,6 +68,7 @@ def test_a_run_elsewhere_from_its_sweep_to_its_export(where: str, tuner: Tuner, 
     report = tuner("report", where, "--format", "json")
     assert json.loads(report.stdout)["name"] == "small"
     assert tuner("report", where, where, "--format", "md").returncode == 0
+    assert "/beside-small-" in tuner("report", where, where).stdout
     assert "fake-server" in tuner("export", where).stdout
     pinned = tuner("pin", where, "-o", "pinned.yaml")
     assert pinned.returncode == 0, pinned.stderr

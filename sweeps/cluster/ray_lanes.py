@@ -286,6 +286,11 @@ def _keep_quiet() -> None:
 def _check_reachable(address: str) -> None:
     """Ray itself tries for minutes."""
     host, _, port = address.rpartition(":")
+    if address.startswith("ray://"):
+        raise UsageError(
+            f"ray.address {address}: Ray Client (ray://) is not supported: start tuner on a host of the"
+            " cluster, with auto or HOST:PORT of its head"
+        )
     if not host or not port.isdigit():
         raise UsageError(f"ray.address {address}: write auto, or HOST:PORT of the head of a cluster")
     try:

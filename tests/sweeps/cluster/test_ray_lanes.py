@@ -101,6 +101,8 @@ def test_a_cluster_without_room_is_a_clear_error(cluster: Any, tmp_path: Path) -
 def test_no_cluster_is_a_clear_error(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="no Ray cluster answers there"):
         run(tmp_path, launcher="ray", ray={"address": "127.0.0.1:1"})
+    with pytest.raises(UsageError, match=r"Ray Client \(ray://\) is not supported"):
+        run(tmp_path, launcher="ray", ray={"address": "ray://127.0.0.1:1"})
 
 
 @pytest.mark.parametrize(
