@@ -108,7 +108,8 @@ class TestWhich:
             export(folder, "command")
         assert '--trial 1 ("ngram-simple size_m=8 size_n=4")' in str(told.value)
 
-    def test_nothing_of_an_empty_run(self, tmp_path: Path) -> None:
+    def test_nothing_of_an_empty_run(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.chdir(tmp_path)  # elsewhere there may be runs, which are named too
         with pytest.raises(UsageError, match="Nothing has been measured yet"):
             export(run_folder(tmp_path / "run", SWEEP, [], arm_with(ARGV)), "command")
         with pytest.raises(UsageError, match=r"there is no folder .*/nothing \(runs here: .*/run\)"):
