@@ -51,13 +51,15 @@ def gpus_per_server(seats: Sequence[Seat], blocks: Sequence[Block]) -> int:
 
 def held_s(seats: Sequence[Seat], now_at: float) -> float:
     """Time that all Lanes together were there; one that was not given back was there until `now_at`."""
-    return sum(max(0.0, (seat.ended_at or now_at) - seat.since_at) for seat in seats)
+    return sum(_there_s(seat, now_at) for seat in seats)
+
+
+def _there_s(seat: Seat, now_at: float) -> float:
+    return max(0.0, (seat.ended_at or now_at) - seat.since_at)
 
 
 def spent(seats: Sequence[Seat], blocks: Sequence[Block], gpus: int, now_at: float) -> Spent:
     """Until `now_at`, which is when a Lane that was not given back was last seen."""
-    held_s = sum(
-        max(0.0, (seat.ended_at or now_at) - seat.since_at) * (len(seat.gpus) or gpus or 1) for seat in seats
-    )
+    gpus_held_s = sum(_there_s(seat, now_at) * (len(seat.gpus) or gpus or 1) for seat in seats)
     measured_s = sum((b.ended_at - b.started_at) * (gpus_of(b) or gpus or 1) for b in blocks)
-    return Spent(held_s / SECONDS_PER_HOUR, measured_s / SECONDS_PER_HOUR)
+    return Spent(gpus_held_s / SECONDS_PER_HOUR, measured_s / SECONDS_PER_HOUR)

@@ -13,7 +13,7 @@ from launchers.engines.deploy import BySize, Size
 from results.errors import UsageError
 from results.records import Point, Trial
 from sweeps.export.choice import Choice
-from sweeps.export.deployable import Deployable, deployable
+from sweeps.export.deployable import Deployable, check_one_node, deployable
 from sweeps.export.shell import command
 
 SWEEP_SEVERAL = "sweep several: `load: [{closed: 1}, {closed: 8}]`"
@@ -73,10 +73,7 @@ def by_size(
     config = form.config(sizes)
     if config is None:
         return command(scheduled), said
-    if what.nodes > 1:
-        raise UsageError(
-            f"--as {form.form}: a server of this run is {what.nodes} commands: export it --as command"
-        )
+    check_one_node(form.form, what.nodes)
     start = f"Start it with: {server.one_line}"
     told = {**config, "tuner": {"about": list(lines), "command": server.one_line}}
     return json.dumps(told, indent=2, ensure_ascii=False) + "\n", (*said, start)

@@ -12,6 +12,7 @@ from sweeps.export.about import about, engine_version, gpus_used, last_run
 from sweeps.export.choice import Choice
 from sweeps.export.server import Server, recorded, without
 
+OVER_NODES = ("command", "json")  # forms of a server over several nodes
 VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
@@ -65,6 +66,15 @@ def deployable(choice: Choice, host: str | None, port: int | None) -> Deployable
         run.start_s if run else 0.0,
         run.image if run else "",
     )
+
+
+def check_one_node(form: str, nodes: int) -> None:
+    """Raises UsageError for a form that holds one command, of a server that is several."""
+    if nodes > 1:
+        raise UsageError(
+            f"--as {form}: a server of this run is {nodes} commands, one a node, which"
+            f" {' and '.join(OVER_NODES)} can say"
+        )
 
 
 def _gpus(seen: int, server: Server) -> int:

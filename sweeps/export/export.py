@@ -13,7 +13,7 @@ from sweeps.export.address import check_host
 from sweeps.export.by_size import by_size
 from sweeps.export.choice import Choice, choose
 from sweeps.export.compose import compose
-from sweeps.export.deployable import Deployable, deployable
+from sweeps.export.deployable import OVER_NODES, Deployable, check_one_node, deployable
 from sweeps.export.kubernetes import kubernetes
 from sweeps.export.result import result
 from sweeps.export.shell import command, env
@@ -42,7 +42,6 @@ FORMS: Mapping[str, Callable[[Deployable], Noted]] = {
     "kubernetes": kubernetes,
     "json": _alone(result),
 }
-OVER_NODES = ("command", "json")  # forms of a server over several nodes
 
 
 def export(
@@ -72,12 +71,9 @@ def export(
         text, notes = by_size(
             choice, scheduled[form], host, port, str(file.absolute() if file else f"{form}.json")
         )
-    elif (nodes := nodes_of(choice.sweep)) > 1 and form not in OVER_NODES:
-        raise UsageError(
-            f"--as {form}: a server of this run is {nodes} commands, one a node, which"
-            f" {' and '.join(OVER_NODES)} can say"
-        )
     else:
+        if form not in OVER_NODES:
+            check_one_node(form, nodes_of(choice.sweep))
         text, notes = FORMS[form](deployable(choice, host, port))
     return Exported(text, tuple(filter(None, [choice.note, *notes])))
 
